@@ -39,7 +39,8 @@ class Uplift(BaseModel):
     since: str
     decisions: int = Field(description="Of all policies, in which either could be drawn.")
     units: float = Field(
-        description="Visitors, in effect: (sum of n)^2 / sum of n^2, of n decisions each."
+        description="Visitors of the policy with the smaller share, in effect: its share of "
+        "(sum of n)^2 / sum of n^2, of n decisions each."
     )
     mean: float
     control: float

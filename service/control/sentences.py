@@ -85,8 +85,9 @@ def of_one(control: str, uplift: Uplift, ahead: Forecast) -> str:
 
 def too_few(uplift: Uplift, least: int) -> str:
     return (
-        f"Nothing can be told yet of {_who(uplift)}: its {uplift.decisions:,} decisions are "
-        f"those of {uplift.units:,.0f} visitors in effect, and {least} are needed."
+        f"Nothing can be told yet of {_who(uplift)}: of {uplift.decisions:,} decisions, the policy "
+        f"with the smaller share has those of {uplift.units:,.0f} visitors in effect, and {least} "
+        "are needed."
     )
 
 

@@ -32,9 +32,9 @@ from scipy.special import gammainc, gammaln, ndtri
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
-RHO = 6.3
-"""Makes u narrowest, relative to the root of V, where V is some 50 (in units of scale^2): there a
-sequence is 1.7 times as wide as an interval that may be looked at once. At V = 5 and 50,000 the
+RHO = 10.0
+"""Makes u narrowest, relative to the root of V, where V is some 300 (in units of scale^2): there a
+sequence is 1.7 times as wide as an interval that may be looked at once. At V = 20 and 100,000 the
 factor is 2."""
 
 

@@ -25,7 +25,8 @@ from service.log.stores import Store
 
 ALPHA = 0.05
 LEAST_UNITS = 50
-"""Visitors that a comparison needs, in effect: below, a few of them make its outcome."""
+"""Visitors that a comparison needs, in effect, of the policy with the smaller share: below, a few
+of them make its outcome."""
 LOOKS = 200
 """Points of an uplift's history, at most."""
 
@@ -139,11 +140,14 @@ class _Judge:
         rows = self._rows(start)
         if not len(rows):
             return None
-        names = {name} if name else self._others()
-        own, control = self._terms(names, rows), self._terms({self._control}, rows)
+        both = ({name} if name else self._others()), {self._control}
+        own, control = (self._terms(names, rows) for names in both)
         unit, at = self._outcomes.unit[rows], self._outcomes.at[rows]
         watched = Watched(own - control, unit, alpha)
-        found, (enough, units) = watched.estimate(), _first_with_enough(unit)
+        found, defined = watched.estimate(), self._rewards.defined
+        chances = [self._outcomes.shares(names, defined)[rows] for names in both]
+        effective = effective_units(np.minimum(*chances), unit)
+        enough = _first_with_enough(effective)
         safe = watched.safe_since()
         safe = None if safe is None or enough is None else max(safe, enough)
         ratio = None
@@ -155,7 +159,7 @@ class _Judge:
             sentence="",
             since=_time(start.at),
             decisions=len(rows),
-            units=units,
+            units=float(effective[-1]),
             mean=float(own.z.mean()),
             control=float(control.z.mean()),
             difference=found.value,
@@ -182,13 +186,19 @@ class _Judge:
         }
 
 
-def _first_with_enough(unit: Index) -> tuple[int | None, float]:
-    """The row from which on there are enough units, in effect, and their number at the end."""
+def effective_units(chance: Array, unit: Index) -> Array:
+    """The visitors that a policy drawn with a chance has after each decision, in effect, (n,): the
+    number of equally frequent ones with whom its mean would be as uncertain."""
     count = np.arange(1, len(unit) + 1)
-    effective: Array = count**2 / sum_of_squares(np.ones(len(unit)), unit)
+    found: Array = count**2 / sum_of_squares(1 / np.sqrt(chance), unit)
+    return found
+
+
+def _first_with_enough(effective: Array) -> int | None:
+    """The row from which on there are enough units, in effect."""
     few = np.flatnonzero(effective < LEAST_UNITS)
     first = int(few[-1]) + 1 if len(few) else 0
-    return first if first < len(unit) else None, float(effective[-1])
+    return first if first < len(effective) else None
 
 
 def _history(watched: Watched, at: Array) -> list[Look]:

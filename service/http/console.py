@@ -67,14 +67,6 @@ class RewardScale(BaseModel):
     )
 
 
-class Lead(BaseModel):
-    """Of a policy over the best of the others."""
-
-    over: str
-    difference: float
-    interval: tuple[float, float] = Field(description="95 percent.")
-
-
 class PolicyFigures(BaseModel):
     name: str
     kind: str
@@ -86,7 +78,6 @@ class PolicyFigures(BaseModel):
     squares: float
     mean_reward: float | None
     mean_reward_interval: tuple[float, float] | None = Field(description="95 percent.")
-    lead: Lead | None
     propensity_mean: float | None
     propensity_minimum: float | None
     entropy_mean: float | None = Field(description="Nats.")

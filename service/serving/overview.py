@@ -21,7 +21,7 @@ from service.security.access import Grant, granted
 from service.serving.admin import find
 from service.state.fold import State
 from service.state.learner import Learner
-from service.state.reward_statistics import RewardSums, interval, lead
+from service.state.reward_statistics import RewardSums, interval
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -103,7 +103,7 @@ class Overview:
         rules, sums = state.definition.reward, state.reward_sums
         policies = []
         for name, learner in state.learners.items():
-            own, others = sums[name], [(other, sums[other]) for other in sums if other != name]
+            own = sums[name]
             policies.append(
                 {
                     **self._policy(state, learner),
@@ -112,7 +112,6 @@ class Overview:
                     "settled": own.count,
                     "total": own.total,
                     "squares": own.squares,
-                    "lead": lead(own, others, rules),
                 }
             )
         return {

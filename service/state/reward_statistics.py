@@ -3,8 +3,7 @@
 from array import array
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from math import hypot, isfinite, sqrt
-from operator import itemgetter
+from math import isfinite, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -69,20 +68,6 @@ def interval(sums: RewardSums, rules: RewardRules) -> list[float] | None:
         return [mean - half, mean + half]
     low, high = rules.range
     return [max(low, mean - half), min(high, mean + half)]
-
-
-def lead(
-    own: RewardSums, others: Iterable[tuple[str, RewardSums]], rules: RewardRules
-) -> dict[str, object] | None:
-    """How far a policy is ahead of the best of the others, with a 95 percent interval of the
-    difference of the two means. None where either has no reward."""
-    rivals = [(sums.total / sums.count, name, sums) for name, sums in others if sums.count]
-    if not rivals or not own.count:
-        return None
-    mean, name, rival = max(rivals, key=itemgetter(0))
-    ahead = own.total / own.count - mean
-    half = hypot(spread(own, rules)[1], spread(rival, rules)[1])
-    return {"over": name, "difference": ahead, "interval": [ahead - half, ahead + half]}
 
 
 class ArmRewardSums:

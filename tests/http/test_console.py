@@ -74,16 +74,6 @@ def test_figures_are_those_of_the_policies_route(wire: Wire) -> None:
     assert asked(wire, "status")["mean_reward"] == 0.375
 
 
-def test_a_lead_is_told_once_two_policies_have_rewards(wire: Wire) -> None:
-    wire.reward(wire.select(policy="lints"), 1.0)
-    assert figures(wire, "lints")["lead"] is None
-    wire.reward(wire.select(policy="linucb"), 0.5)
-    lead = figures(wire, "lints")["lead"]
-    assert (lead["over"], lead["difference"]) == ("linucb", 0.5)
-    assert lead["interval"][0] < 0.5 < lead["interval"][1]
-    assert figures(wire, "linucb")["lead"]["difference"] == -0.5
-
-
 def test_samples_over_time_end_at_the_sums_of_now(wire: Wire) -> None:
     history = wire.services.history
     begin = history.started

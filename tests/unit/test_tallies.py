@@ -6,7 +6,7 @@ from service.definition.experiment import RewardRules
 from service.state import reward_statistics
 from service.state.events import Settled, SettledReward
 from service.state.fold import State
-from service.state.reward_statistics import ArmRewardSums, RewardSums, interval, lead
+from service.state.reward_statistics import ArmRewardSums, RewardSums, interval
 from tests.unit.folding import Log, shop
 
 
@@ -80,21 +80,6 @@ def test_of_a_catalogue_that_does_not_fit_the_first_arms_are_counted(
         found.move(settled(arm), "abc")
     assert found.rows == {"a": 0, "b": 1}
     assert found.columns()[0].tolist() == [2, 1]
-
-
-def test_a_lead_is_over_the_best_of_the_others_with_the_errors_of_both() -> None:
-    """Means 0.5 and 0.25 of 96 rewards each: with four more, 0.5 and 0.26 of 100; half of each
-    interval is 1.96 sqrt(p (1 - p) / 100)."""
-    rules = RewardRules()
-    own, worse, best = (RewardSums(0, 96, total, total) for total in (24, 12, 48))
-    found = lead(own, [("worse", worse), ("best", best), ("new", RewardSums(0))], rules)
-    assert found is not None
-    assert found["over"] == "best"
-    assert found["difference"] == pytest.approx(-0.25)
-    half = 1.96 * ((0.26 * 0.74 + 0.5 * 0.5) / 100) ** 0.5
-    assert found["interval"] == pytest.approx([-0.25 - half, -0.25 + half])
-    assert lead(RewardSums(0), [("best", best)], rules) is None
-    assert lead(own, [("new", RewardSums(0))], rules) is None
 
 
 def test_an_interval_stays_within_the_range_unless_rewards_are_summed_up() -> None:

@@ -153,8 +153,8 @@ def test_a_few_visitors_are_too_few_however_often_they_come() -> None:
     units = [f"bot-{number % 10}" if number % 5 else f"unit-{number}" for number in range(2_000)]
     verdict = after(2_000, BETTER, visits={"units": units})
     assert verdict.state == only(verdict).state == "refused"
-    assert only(verdict).units == pytest.approx(12.5, rel=0.02)
-    assert "are those of 12 visitors in effect, and 50 are needed" in verdict.sentence
+    assert only(verdict).units == pytest.approx(6.2, rel=0.02)
+    assert "share has those of 6 visitors in effect, and 50 are needed" in verdict.sentence
     assert only(verdict).safe_since is None
 
 

@@ -28,7 +28,8 @@ export const key = {
   },
 };
 
-export const get = (path, query = {}) => ask("GET", withQuery(path, query));
+export const get = (path, query = {}, timeout = TIMEOUT_MS) =>
+  ask("GET", withQuery(path, query), undefined, {}, timeout);
 export const post = (path, body, headers = {}, timeout = TIMEOUT_MS) => ask("POST", path, body, headers, timeout);
 export const put = (path, body, headers = {}) => ask("PUT", path, body, headers);
 export const remove = (path) => ask("DELETE", path);

@@ -10,9 +10,19 @@ const DAY = 86_400;
 /**
  * names: of the lines, in the order of their colours. write(value): for axis and tooltip. banded:
  * each line comes with low and high. bounds: {low, high} that the values cannot pass; least: room
- * beyond what there is.
+ * beyond what there is; zero: a line at 0.
  */
-export function chart({ label, names, write, banded = false, height = 180, bounds = {}, least = 1e-9, hidden }) {
+export function chart({
+  label,
+  names,
+  write,
+  banded = false,
+  height = 180,
+  bounds = {},
+  least = 1e-9,
+  zero = false,
+  hidden,
+}) {
   const tip = h("div", { class: "tip", hidden: true });
   const place = h("div", { class: "plot", role: "img", "aria-label": label });
   const nothing = h("p", { class: "nothing" }, "Not enough samples yet: one is taken every few seconds.");
@@ -44,8 +54,20 @@ export function chart({ label, names, write, banded = false, height = 180, bound
       bands: banded
         ? names.map((_, index) => ({ series: [index * 3 + 3, index * 3 + 2], fill: `${inkOf(index)}1f` }))
         : [],
-      hooks: { setCursor: [point] },
+      hooks: { setCursor: [point], drawAxes: zero ? [drawZero] : [] },
     };
+  }
+
+  function drawZero({ ctx, bbox, valToPos }) {
+    const y = valToPos(0, "y", true);
+    ctx.save();
+    ctx.strokeStyle = css("--muted");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.beginPath();
+    ctx.moveTo(bbox.left, y);
+    ctx.lineTo(bbox.left + bbox.width, y);
+    ctx.stroke();
+    ctx.restore();
   }
 
   function lines(name, index) {
@@ -84,6 +106,7 @@ export function chart({ label, names, write, banded = false, height = 180, bound
       line.slice(Math.floor(data[0].length * 0.1)).forEach(take);
       for (const edge of edges) edge.slice(late).forEach(take);
     });
+    if (zero) take(0);
     if (low > high) return [bounds.low ?? 0, bounds.high ?? 1];
     const room = Math.max((high - low) * 0.08, Math.abs(high) * 0.02, least);
     return [Math.max(low - room, bounds.low ?? -Infinity), Math.min(high + room, bounds.high ?? Infinity)];

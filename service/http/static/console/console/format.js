@@ -31,7 +31,18 @@ export function figure(value) {
 export const chance = (value) =>
   known(value) ? (value < 0.001 && value > 0 ? figure(value) : value.toFixed(3)) : NONE;
 
-export const between = (interval) => (interval ? `${reward(interval[0])} to ${reward(interval[1])}` : NONE);
+/** Digits after the point, so that half of an interval has two that matter. */
+function digitsOf(interval) {
+  if (!interval) return 4;
+  const half = (interval[1] - interval[0]) / 2;
+  return half > 0 ? Math.min(Math.max(1 - Math.floor(Math.log10(half)), 0), 6) : 4;
+}
+
+/** A measured value, with as many digits as its interval knows. */
+export const measured = (value, interval) => (known(value) ? minus(value.toFixed(digitsOf(interval))) : NONE);
+
+export const within = (interval, digits = digitsOf(interval)) =>
+  interval ? interval.map((end) => minus(end.toFixed(digits))).join(" to ") : NONE;
 
 export function span(seconds) {
   if (!known(seconds)) return NONE;

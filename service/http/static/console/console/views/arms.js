@@ -4,7 +4,7 @@
 import { add, retire } from "../actions.js";
 import { get, of } from "../api.js";
 import { h, say } from "../dom.js";
-import { between, count, figure, percent, reward } from "../format.js";
+import { count, figure, measured, percent, within } from "../format.js";
 import { bar, scaleOf, whisker } from "../marks.js";
 import { table } from "../table.js";
 
@@ -76,7 +76,7 @@ export function arms(app) {
         hint: "Settled: shown, and known what came of it.",
       },
       { key: "total", title: "Clicks (rewards)", sort: true, number: true, text: (row) => figure(row.total) },
-      { key: "mean", title: "Mean reward", sort: true, number: true, text: (row) => reward(row.mean_reward) },
+      { key: "mean", title: "Mean reward", sort: true, number: true, text: (row) => measured(row.mean_reward, row.mean_reward_interval) },
       {
         key: "interval",
         title: "95 % interval",
@@ -88,7 +88,7 @@ export function arms(app) {
                 "span",
                 { class: "stacked" },
                 whisker({ mean: row.mean_reward, interval: row.mean_reward_interval }, scale(), "var(--accent)"),
-                h("small", {}, between(row.mean_reward_interval)),
+                h("small", {}, within(row.mean_reward_interval)),
               )
             : null,
       },

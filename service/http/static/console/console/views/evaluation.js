@@ -3,7 +3,7 @@
 import { of, post } from "../api.js";
 import { field, reason } from "../dialog.js";
 import { fact, h, section, swatch } from "../dom.js";
-import { between, count, figure, moment, percent, reward, span } from "../format.js";
+import { count, figure, measured, moment, percent, span, within } from "../format.js";
 import { scaleOf, whisker } from "../marks.js";
 import { colorOf } from "../palette.js";
 import { table } from "../table.js";
@@ -156,7 +156,7 @@ export function evaluation(app) {
             ),
         },
         { key: "by", title: "Estimator", node: (row) => h("span", { title: MEANING[row.key] }, TITLES[row.key]) },
-        { key: "value", title: METRICS[found.metric], number: true, text: (row) => reward(row.value) },
+        { key: "value", title: METRICS[found.metric], number: true, text: (row) => measured(row.value, row.interval) },
         {
           key: "interval",
           title: `${percent(found.confidence, 0)} interval`,
@@ -167,10 +167,10 @@ export function evaluation(app) {
               "span",
               { class: "stacked" },
               whisker({ mean: row.value, interval: row.interval }, scale, colorOf(placeOf(row.policy))),
-              h("small", {}, between(row.interval)),
+              h("small", {}, within(row.interval)),
             ),
         },
-        { key: "bootstrap", title: "Bootstrap", number: true, text: (row) => between(row.bootstrap) },
+        { key: "bootstrap", title: "Bootstrap", number: true, text: (row) => within(row.bootstrap) },
         {
           key: "ess",
           title: "Effective sample",
@@ -203,8 +203,8 @@ export function evaluation(app) {
           { class: "facts" },
           fact(
             found.metric === "reward_of_first_slot" ? "The first slots of the log earned" : "The log itself earned",
-            reward(found.logged.value),
-            found.logged.interval ? `${percent(found.confidence, 0)}: ${between(found.logged.interval)}` : null,
+            measured(found.logged.value, found.logged.interval),
+            found.logged.interval ? `${percent(found.confidence, 0)}: ${within(found.logged.interval)}` : null,
           ),
           fact(
             "Decisions",

@@ -3,13 +3,14 @@
 import { get, of } from "../api.js";
 import { change, pause, reset } from "../actions.js";
 import { chart, choice, legend } from "../chart.js";
-import { fact, h, section, swatch } from "../dom.js";
+import { fact, h, say, section, swatch } from "../dom.js";
 import { contextOf, curl } from "../examples.js";
-import { between, chance, count, figure, percent, reward, signed, span } from "../format.js";
+import { chance, count, figure, measured, percent, reward, within } from "../format.js";
 import { bar, scaleOf, whisker } from "../marks.js";
 import { colorOf } from "../palette.js";
 import { Samples, align, means, shares } from "../series.js";
 import { table } from "../table.js";
+import { verdict } from "./verdict.js";
 
 // seconds: of the axis; step: of the samples; recent: over how much a recent mean goes.
 const RANGES = {
@@ -60,7 +61,12 @@ export function overview(app) {
         text: (row) => count(row.settled),
         hint: "Settled: a reward came, or the default holds.",
       },
-      { key: "mean", title: "Mean reward", number: true, text: (row) => reward(row.mean_reward) },
+      {
+        key: "mean",
+        title: "Mean reward",
+        number: true,
+        text: (row) => measured(row.mean_reward, row.mean_reward_interval),
+      },
       {
         key: "interval",
         title: "95 % interval",
@@ -72,29 +78,23 @@ export function overview(app) {
             "span",
             { class: "stacked" },
             whisker({ mean: row.mean_reward, interval: row.mean_reward_interval }, scale(), colorOf(placeOf(row))),
-            h("small", {}, between(row.mean_reward_interval)),
+            h("small", {}, within(row.mean_reward_interval)),
           ),
       },
       {
-        key: "lead",
-        title: "Lead over the best other",
+        key: "explores",
+        title: "Explores",
         number: true,
-        sign: (row) => JSON.stringify(row.lead),
-        node: led,
-      },
-      {
-        key: "entropy",
-        title: "Entropy",
-        number: true,
-        text: (row) => figure(row.entropy_mean),
-        hint: "Of a choice, in nats: 0 where there is no doubt. Running mean.",
-      },
-      {
-        key: "propensity",
-        title: "Propensity",
-        number: true,
-        text: (row) => chance(row.propensity_mean),
-        hint: "Of the shown arm. Running mean.",
+        sign: (row) => `${row.entropy_mean} ${row.propensity_mean}`,
+        node: (row) =>
+          row.entropy_mean !== null &&
+          h(
+            "span",
+            { class: "stacked" },
+            h("span", {}, `${figure(Math.exp(row.entropy_mean))} arms`),
+            h("small", {}, `shown one: ${chance(row.propensity_mean)}`),
+          ),
+        hint: "How many arms a choice is among, in effect (e to its entropy), and the chance of the shown one: running means.",
       },
       {
         key: "version",
@@ -105,7 +105,9 @@ export function overview(app) {
       { key: "actions", title: "Change", wide: true, sign: (row) => `${row.share}`, node: buttons },
     ],
   });
-  const node = h("div", { class: "view" }, facts, start, plots, section("Policies", policies.node));
+  const pays = verdict(app);
+  const freedom = h("p", { class: "told" });
+  const node = h("div", { class: "view" }, pays.node, facts, start, plots, section("Policies", policies.node));
 
   const placeOf = (row) => status.figures.findIndex((each) => each.name === row.name);
   const scale = () => scaleOf(status.figures.map((each) => each.mean_reward_interval));
@@ -117,18 +119,6 @@ export function overview(app) {
       { class: "named" },
       swatch(colorOf(placeOf(row))),
       h("span", {}, row.name, h("small", {}, row.kind)),
-    );
-  }
-
-  function led(row) {
-    if (!row.lead) return null;
-    const [low, high] = row.lead.interval;
-    const told = low > 0 ? "ahead" : high < 0 ? "behind" : "not told apart";
-    return h(
-      "span",
-      { class: "stacked", title: `Over ${row.lead.over}; 95 percent: ${signed(low)} to ${signed(high)}` },
-      h("span", {}, signed(row.lead.difference)),
-      h("small", { data: { told } }, told),
     );
   }
 
@@ -163,9 +153,9 @@ export function overview(app) {
       bounds: { low: 0, high: 1 },
       least: 0.04,
     });
-    const entropy = make("Entropy of a choice over time", figure, { bounds: { low: 0 } });
-    const propensity = make("Mean propensity of the shown arm over time", figure, { bounds: { low: 0, high: 1 } });
-    charts = { mean, share, entropy, propensity, all: [mean, share, entropy, propensity] };
+    const explores = make("Arms that a choice is among, in effect, over time", figure, { bounds: { low: 1 } });
+    charts = { mean, share, explores, all: [mean, share, explores] };
+    pays.build(own, hidden);
     const head = h(
       "div",
       { class: "head" },
@@ -199,10 +189,9 @@ export function overview(app) {
       ),
       h(
         "div",
-        { class: "three" },
+        { class: "two" },
         section("Share of decisions", share.node),
-        section("Exploration: entropy", entropy.node),
-        section("Exploration: propensity", propensity.node),
+        section("How much it explores", freedom, explores.node),
       ),
     );
   }
@@ -233,12 +222,8 @@ export function overview(app) {
       shares(of, recent).map((each) => ({ at: each.at, columns: [each.values] })),
     );
     put(
-      charts.entropy,
-      of.map((each) => ({ at: each.at, columns: [each.entropy] })),
-    );
-    put(
-      charts.propensity,
-      of.map((each) => ({ at: each.at, columns: [each.propensity] })),
+      charts.explores,
+      of.map((each) => ({ at: each.at, columns: [each.entropy.map((nats) => (nats === null ? null : Math.exp(nats)))] })),
     );
   }
 
@@ -251,15 +236,16 @@ export function overview(app) {
       fact("Decisions", count(sum("decisions"))),
       fact("Rewards", count(status.settled), "Settled: a reward came, or the default holds."),
       fact("Decisions per second", figure(pace()), "By this process, over the last samples."),
-      fact("Log position", count(status.position)),
-      fact(
-        "Lag",
-        app.status.lag_seconds === null ? "none" : span(app.status.lag_seconds),
-        "Since the log that others write as well was read to its end.",
-      ),
       fact("Training due", due.length ? due.join(", ") : "no"),
-      fact("Snapshot", status.snapshot_age_seconds === null ? "none yet" : `${span(status.snapshot_age_seconds)} ago`),
     );
+  }
+
+  function tellFreedom() {
+    const busy = status.figures.filter((each) => each.share && each.entropy_mean !== null);
+    const first = busy.sort((a, b) => b.traffic - a.traffic)[0];
+    if (!first) return;
+    const arms = figure(Math.exp(first.entropy_mean));
+    say(freedom, `A choice of ${first.name} is among ${arms} arms in effect; 1 means that it is sure.`);
   }
 
   function pace() {
@@ -322,14 +308,18 @@ export function overview(app) {
         build();
       }
       tell();
+      tellFreedom();
+      pays.ask();
       policies.update(status.figures);
       await guide();
       draw();
     },
     redraw() {
+      pays.redraw();
       charts?.all.forEach((each) => each.redraw());
     },
     destroy() {
+      pays.destroy();
       charts?.all.forEach((each) => each.destroy());
     },
   };

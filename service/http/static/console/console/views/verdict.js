@@ -1,0 +1,138 @@
+// Does it pay? The verdict in a sentence, what each policy earns over the control, and since when.
+
+import { Refusal, get, of } from "../api.js";
+import { chart } from "../chart.js";
+import { h, swatch } from "../dom.js";
+import { NONE, count, measured, moment, signed, within } from "../format.js";
+import { scaleOf, whisker } from "../marks.js";
+import { colorOf } from "../palette.js";
+import { align } from "../series.js";
+import { table } from "../table.js";
+
+const EVERY_MS = 10_000; // the service remembers a verdict for as long
+const PATIENCE_MS = 130_000; // it reads the whole log
+
+export function verdict(app) {
+  let names = [];
+  let found = null;
+  let plot = null;
+  let asked = -Infinity;
+  let gone = false;
+
+  const sentence = h("p", { class: "sentence" }, "Reading the log.");
+  const place = h("div");
+  const uplifts = table({
+    label: "Uplift over the control",
+    keyOf: (row) => row.policy ?? "",
+    columns: [
+      { key: "policy", title: "Policy", sign: (row) => `${row.policy} ${names}`, node: named },
+      { key: "difference", title: "Over the control", number: true, sign: (row) => JSON.stringify(row), node: earned },
+      {
+        key: "ratio",
+        title: "Ratio",
+        number: true,
+        sign: (row) => JSON.stringify(row.ratio_interval),
+        node: (row) =>
+          row.ratio_interval && stacked(row.ratio.toFixed(2), within(row.ratio_interval, 2)),
+        hint: "What it earns as a share of what the control earns, and its interval at any time.",
+      },
+      { key: "decisions", title: "Decisions", number: true, text: (row) => count(row.decisions) },
+      { key: "safe", title: "Safe to say since", sign: (row) => row.safe_since ?? "", node: safe },
+    ],
+  });
+  const node = h(
+    "section",
+    { class: "card verdict", data: { state: "refused" }, "aria-live": "polite" },
+    h("h2", {}, "Does it pay?"),
+    sentence,
+    place,
+    uplifts.node,
+  );
+
+  const colour = (row) => (row.policy ? colorOf(names.indexOf(row.policy)) : "var(--muted)");
+  const stacked = (text, small) => h("span", { class: "stacked" }, h("span", {}, text), h("small", {}, small));
+
+  function named(row) {
+    return h("span", { class: "named" }, swatch(colour(row)), h("span", {}, row.policy ?? "everything else"));
+  }
+
+  function earned(row) {
+    const scale = scaleOf(found.uplifts.map((each) => each.interval));
+    return h(
+      "span",
+      { class: "stacked" },
+      whisker({ mean: row.difference, interval: row.interval }, scale, colour(row)),
+      h("span", {}, (row.difference > 0 ? "+" : "") + measured(row.difference, row.interval)),
+      h("small", {}, `${within(row.interval)} at any time`),
+      h("small", {}, `${within(row.fixed_interval)} at one look`),
+    );
+  }
+
+  function safe(row) {
+    if (row.safe_since === null) return NONE;
+    return stacked(moment(Date.parse(row.safe_since) / 1000), `${count(row.safe_decisions)} decisions`);
+  }
+
+  /** `auto` in backticks as code: a name is text. */
+  function told(text) {
+    return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
+  }
+
+  function show() {
+    node.dataset.state = found.state;
+    sentence.replaceChildren(...told(found.sentence));
+    uplifts.node.hidden = place.hidden = !found.uplifts.length;
+    uplifts.update(found.uplifts);
+    draw();
+  }
+
+  function draw() {
+    if (!plot || !found?.uplifts.length) return;
+    const lines = names.map((name) => {
+      const looks = found.uplifts.find((each) => each.policy === name)?.history ?? [];
+      return {
+        at: looks.map((each) => each.at),
+        columns: ["value", "low", "high"].map((key) => looks.map((each) => each[key])),
+      };
+    });
+    const columns = align(lines);
+    plot.update(columns, columns[0][0], columns[0].at(-1));
+  }
+
+  /** Ask again, unless that was lately. Nobody waits for it. */
+  async function ask() {
+    if (performance.now() < asked + EVERY_MS) return;
+    asked = Infinity;
+    try {
+      const answer = await get(of(app.name, "verdict"), {}, PATIENCE_MS);
+      if (gone) return;
+      found = answer;
+      show();
+    } catch (refused) {
+      if (!(refused instanceof Refusal)) throw refused;
+      if (!found && !gone) sentence.replaceChildren(`${refused.message}.`.replace(/\.+$/, "."));
+    } finally {
+      asked = performance.now();
+    }
+  }
+
+  return {
+    node,
+    ask,
+    /** policies: all names, in the order of their colours. */
+    build(policies, hidden) {
+      names = policies;
+      plot?.destroy();
+      const label = "Uplift of each policy over the control over time, with intervals that hold at any time";
+      plot = chart({ label, names, write: (value) => signed(value, 3), banded: true, height: 220, zero: true, hidden });
+      place.replaceChildren(h("p", { class: "told" }, "What a decision earns over one of the control, with the interval that holds at any time."), plot.node);
+      uplifts.forget();
+      if (found) show();
+    },
+    redraw: () => plot?.redraw(),
+    destroy() {
+      gone = true;
+      plot?.destroy();
+    },
+  };
+}

@@ -1,0 +1,151 @@
+"""Streams of visitors who come back, of a policy that learns beside one that does not: how often
+the intervals of a verdict ever miss the truth, looked at every 100 decisions, and how wide they
+are."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.stats import binom
+
+from service.control.sequences import (
+    Terms,
+    Watched,
+    log_evidence,
+    sum_of_squares,
+    terms,
+)
+from service.control.verdict import ALPHA, LEAST_UNITS, effective_units
+
+pytestmark = pytest.mark.statistics
+
+Array = npt.NDArray[np.float64]
+
+LOOK = 100
+MEASURES = ("treatment", "control", "uplift", "ratio")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """visitors: who come by Zipf's law of this power; share: of the policy that learns."""
+
+    share: float
+    level: float
+    visitors: int = 20_000
+    power: float = 0.5
+
+
+SETUPS = {
+    "halves": Setup(0.5, 0.2),
+    "a tenth": Setup(0.1, 0.05),
+    "rare clicks": Setup(0.5, 0.005),
+    # As few visitors as a verdict takes, in effect.
+    "few visitors": Setup(0.5, 0.2, 150),
+    "few visitors of a tenth": Setup(0.1, 0.2, 1_000),
+    "few visitors of a control of a twentieth": Setup(0.95, 0.02, 2_200),
+}
+
+
+class Streams(NamedTuple):
+    """S streams of n decisions: (S, n) each.
+
+    treated    whether the policy that learns decided
+    rate       what each policy would have earned in expectation, (2, S, n)
+    """
+
+    unit: npt.NDArray[np.int64]
+    treated: npt.NDArray[np.bool_]
+    click: Array
+    rate: Array
+
+
+def streams(setup: Setup, count: int, n: int, seed: int = 0) -> Streams:
+    """The policy that learns takes, of two arms, the one with the better clicks so far, and a tenth
+    of the time any. Visitors keep their policy and have a level and a taste of their own."""
+    rng = np.random.default_rng(seed)
+    weights = 1 / np.arange(1, setup.visitors + 1) ** setup.power
+    unit = rng.choice(setup.visitors, size=(count, n), p=weights / weights.sum())
+    first = rng.random((count, setup.visitors)) < setup.share
+    of_visitor = rng.gamma(2.0, 0.5, (count, setup.visitors, 2)) * setup.level
+    of_visitor[..., 1] *= 1.3
+    of_visitor = np.minimum(of_visitor, 1.0)
+    rows = np.arange(count)
+    shown, clicked = np.ones((2, count)) * 2, np.ones((2, count))
+    treated, click = np.empty((count, n), dtype=bool), np.empty((count, n))
+    rate = np.empty((2, count, n))
+    for place in range(n):
+        who = unit[:, place]
+        best = (clicked[1] / shown[1] > clicked[0] / shown[0]).astype(int)
+        arm = np.where(rng.random(count) < 0.1, rng.integers(2, size=count), best)
+        levels = of_visitor[rows, who]
+        mine = first[rows, who]
+        taken = np.where(mine, arm, 0)
+        treated[:, place] = mine
+        rate[0, :, place] = 0.9 * levels[rows, best] + 0.05 * levels.sum(axis=1)
+        rate[1, :, place] = levels[:, 0]
+        got = (rng.random(count) < levels[rows, taken]).astype(float)
+        click[:, place] = got
+        learned = np.flatnonzero(mine)
+        np.add.at(shown, (taken[learned], learned), 1)
+        np.add.at(clicked, (taken[learned], learned), got[learned])
+    return Streams(unit, treated, click, rate)
+
+
+def judged(found: Streams, setup: Setup, stream: int) -> tuple[Terms, Terms]:
+    treated, click = found.treated[stream], found.click[stream]
+    first, second = (
+        terms(drawn, np.full(len(click), chance), click, 0.0, 1.0)
+        for drawn, chance in ((treated, setup.share), (~treated, 1 - setup.share))
+    )
+    return first, second
+
+
+def misses(found: Streams, setup: Setup, stream: int) -> tuple[bool, ...]:
+    """Of each measure, whether a look misses the truth."""
+    own, control = judged(found, setup, stream)
+    unit = found.unit[stream]
+    looks = np.arange(LOOK - 1, unit.size, LOOK)
+    rarer = np.full(unit.size, min(setup.share, 1 - setup.share))
+    looks = looks[effective_units(rarer, unit)[looks] >= LEAST_UNITS]
+    truth = np.cumsum(found.rate[:, stream], axis=1)[:, looks] / (looks + 1)
+    missed = []
+    for each, true in ((own, truth[0]), (control, truth[1]), (own - control, truth[0] - truth[1])):
+        means, halves = Watched(each, unit, ALPHA).at(looks)
+        missed.append(bool((np.abs(means - true) > halves).any()))
+    ratio = truth[0] / truth[1]
+    sums = [np.cumsum(each.z)[looks] for each in (own, control)]
+    mine, theirs, both = (
+        sum_of_squares(a, unit, b)[looks]
+        for a, b in ((own.e, own.e), (control.e, control.e), (own.e, control.e))
+    )
+    scale = np.maximum(own.scale, ratio * control.scale)
+    v = (mine - 2 * ratio * both + ratio**2 * theirs) / scale**2
+    evidence = log_evidence(np.abs(sums[0] - ratio * sums[1]) / scale, v, 1.0)
+    return (*missed, bool((evidence > np.log(2 / ALPHA)).any()))
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_few_streams_ever_miss(name: str) -> None:
+    """At most 5 percent: more than the 1 percent quantile of that are a failure."""
+    setup, count = SETUPS[name], 200
+    found = streams(setup, count, 20_000)
+    missed = np.array([misses(found, setup, stream) for stream in range(count)]).sum(axis=0)
+    print(name, dict(zip(MEASURES, missed.tolist(), strict=True)), "of", count)  # noqa: T201
+    assert (missed <= binom.ppf(0.99, count, ALPHA)).all()
+
+
+@pytest.mark.parametrize("name", ["halves", "a tenth"])
+def test_an_interval_at_any_time_is_at_most_twice_as_wide(name: str) -> None:
+    setup = SETUPS[name]
+    found = streams(setup, 3, 100_000)
+    for stream in range(3):
+        own, control = judged(found, setup, stream)
+        for each in (own, control, own - control):
+            watched = Watched(each, found.unit[stream], ALPHA)
+            at = np.array([999, 9_999, 99_999])
+            _, halves = watched.at(at)
+            once = 1.96 * np.sqrt(watched.v[at]) / (at + 1)
+            print(name, (halves / once).round(2).tolist())  # noqa: T201
+            assert (halves / once <= 2.0).all()
