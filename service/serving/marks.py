@@ -141,6 +141,7 @@ class Settlement:
     decision: str
     policy: str
     schema_version: int
+    reward_by: float
     keep_until: float
     arms: list[ShownReward]
     closes: bool
@@ -155,6 +156,7 @@ class Settlement:
             policy=self.policy,
             schema_version=self.schema_version,
             settled=[one for arm in self.arms if (one := arm.settled(self.rules))],
+            reward_by=0.0 if self.rules.default is None else self.reward_by,
         )
         if self.reward_id is None:
             return Expired(**asdict(rewarded))

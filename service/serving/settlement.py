@@ -149,6 +149,7 @@ class Settlements:
             source.id,
             source.policy,
             source.schema_version,
+            source.reward_by,
             source.accept_until,
             arms,
             len(arms) == slots,

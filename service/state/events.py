@@ -60,18 +60,20 @@ class ArmRemoved(Event, frozen=True, kw_only=True, tag="ArmRemoved"):
     arm: str
 
 
-class Learned(Event, frozen=True, kw_only=True):
+class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Outcomes of one decision of one policy.
 
     decision         short id
     schema_version   of the features `x`; heads of other versions do not fold it
     settled          a slate settles as one event; empty where the user saw none of the rest
+    reward_by        of the decision, when its default reward is due; 0: no default is waited for
     """
 
     decision: str
     policy: str
     schema_version: int
     settled: list[Settled]
+    reward_by: float = 0.0
 
 
 class Rewarded(Learned, frozen=True, kw_only=True, tag="Rewarded"):

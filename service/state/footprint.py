@@ -14,6 +14,7 @@ from service.features.schema import Schema, distinct_contexts, width
 from service.features.view import View
 from service.state.fold import State
 from service.state.learner import REMEMBERED
+from service.state.order import MOST
 
 NUMBER = 8
 
@@ -52,6 +53,8 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
         numbers += policy.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
         if kept := policy.window or (REMEMBERED if policy.change else 0):
             numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
+        if policy.in_order:
+            numbers += MOST * (3 * schema.width + SETTLEMENT / NUMBER)
         found[f"policies.{name}"] = int(NUMBER * numbers)
     return found
 

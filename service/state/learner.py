@@ -25,6 +25,7 @@ from service.definition.experiment import Definition
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.state.events import ChangeDetected, Learned, Settled, SettledReward, outcomes
+from service.state.order import DecisionOrder
 
 HISTORY = 100
 """Activations and changes that a policy remembers for display."""
@@ -59,6 +60,7 @@ class Learner:
     counted       those in this process that made an arm less untried
     changes       number of detected changes of the world
     retrain       rewards at which a training falls due because of the last change
+    order         in which the head learns; None: as rewards come
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Learner:
         self.counted = 0
         watched = settings.change and self.policy.has_head
         self.detector = self._new_detector() if watched else None
+        self.order = DecisionOrder() if settings.in_order else None
         self.changes = 0
         self.retrain: int | None = None
 
@@ -261,11 +264,27 @@ class Learner:
         view = self.view
         if self.detector and self.settings.learning:
             self._watch(self.detector, position, found)
+        if self.order is not None:
+            self._fold_in_order(self.order, position, event, found)
+            return
         for version in self._versions(position):
             if version is not self.active or self.settings.learning:
                 version.fold(position, event.decision, found)
         if self.detector and self.view is not view:  # its sums are in units of the old scaling
             self.detector = self._new_detector()
+
+    def _fold_in_order(
+        self, order: DecisionOrder, position: int, event: Learned, found: list[SettledReward]
+    ) -> None:
+        if not self.settings.learning:
+            return
+        anew, batches = order.take(event, found)
+        if anew:
+            begins = self.active.begins
+            self.active = self.version(self.active.number, self._cold_encoder)
+            self.active.begins = begins
+        for decision, batch in batches:
+            self.active.fold(position, decision, batch)
 
     def _count_try(self, settled: Settled) -> None:
         tries = self.tries.get(settled.arm, 0)
@@ -317,6 +336,8 @@ class Learner:
         """Forget single settlements of erased decisions."""
         for version in self._versions(position):
             version.forget(decisions)
+        if self.order is not None:
+            self.order.forget(decisions)
 
     def activate(self, position: int, at: float) -> None:
         """Serve from the staged version."""
@@ -381,6 +402,9 @@ class Learner:
         meta, arrays = self.describe(self.active)
         if self.detector:
             arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
+        if self.order is not None:
+            own = self.order.arrays(self.schema.width)
+            arrays |= {f"order.{name}": array for name, array in own.items()}
         arrays["tried"] = pack_names(self.tries)
         arrays["tries"] = np.array(list(self.tries.values()), np.uint8)
         return {
@@ -403,6 +427,8 @@ class Learner:
         self.active = self.restored(meta, arrays)
         if self.detector:
             self.detector.restore(part(arrays, "detector."))
+        if self.order is not None:
+            self.order.restore(part(arrays, "order."))
 
 
 def _outside(one: SettledReward) -> SettledReward:

@@ -65,7 +65,7 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
         for name in ("head.b", "head.s"):
             arrays[name] = taken(arrays[name], columns)
     for name, array in arrays.items():
-        if name == "memory.x":
+        if name in ("memory.x", "order.x"):
             arrays[name] = taken(array, places(old, new), unknown(fresh.schema))
         elif name.startswith("detector."):
             strata = [_strata(each, own) for each, own in ((kept, old), (fresh, new))]

@@ -73,7 +73,7 @@ class Page:
             for place, arm in enumerate(slate.arms)
         ]
         rules = state.definition.reward
-        settlement = Settlement(f"d{state.position}", "p", 1, 0.0, arms, True, "", rules)
+        settlement = Settlement(f"d{state.position}", "p", 1, 0.0, 0.0, arms, True, "", rules)
         weigh(state, settlement)
         state.apply(state.position + 1, settlement.event(0.0))
         self.shown_first.append(slate.arms[0])

@@ -29,12 +29,15 @@ class Sample:
     slots: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def fit_of_slates(self, chances: dict[tuple[int, ...], float] | None = None) -> float:
-        """The chi-square test's p-value over slates; those never shown are one cell."""
+        """The chi-square test's p-value over slates; those that expect under 5 are one cell, with
+        those that were never shown: of rare ones, some are and others are not."""
         chances = self.chances if chances is None else chances
-        names = list(self.counts)
+        shown = sum(self.counts.values())
+        names = [name for name in self.counts if chances[name] * shown >= 5]
+        counts = np.array([self.counts[name] for name in names])
         p = np.array([chances[name] for name in names])
         rest = max(0.0, 1 - p.sum())
-        return fit_of(np.array([*(self.counts[name] for name in names), 0]), np.append(p, rest))
+        return fit_of(np.append(counts, shown - counts.sum()), np.append(p, rest))
 
     def fit_of_slot(self, slot: int) -> float:
         shown: Counter[int] = Counter()
@@ -57,7 +60,7 @@ def sampled(name: str, epsilon: float, draws: int = 64, count: int = SLATES) -> 
     scores = learner.score(context, candidates)
     sample = Sample()
     for seed in range(count):
-        slate = ranking.rank(scores, SIZE, epsilon, Random(seed))
+        slate = ranking.rank(scores, SIZE, learner.epsilon, Random(seed))
         if seed < 100:  # scored anew each time, it is the same
             assert decide(learner, context, candidates, SIZE, seed)[1] == slate
         arms = tuple(slate.arms)

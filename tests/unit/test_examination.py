@@ -293,7 +293,7 @@ def test_a_policy_that_predicts_nothing_weighs_by_the_chance_and_teaches_none() 
     state = page.state
     rules = state.definition.reward
     arms = [ShownReward(Shown(f"arm{n}", 1.0, [0.0, 0.0]), 0.0, n + 1) for n in range(2)]
-    settlement = Settlement("d", "gone", 1, 0.0, arms, True, "", rules)
+    settlement = Settlement("d", "gone", 1, 0.0, 0.0, arms, True, "", rules)
     weigh(state, settlement)
     assert [(arm.weight, arm.taught) for arm in arms] == [(1.0, 0), (0.5, 0)]
 

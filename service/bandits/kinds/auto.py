@@ -60,6 +60,8 @@ class AverageBound(Rule):
 
 
 class Auto(Featured, Exploring):
+    in_order = True
+
     kind: Literal["auto"]
 
     @model_validator(mode="after")

@@ -66,9 +66,11 @@ class Kind(Model):
     """What a kind of policy does with its settings; these are `PolicySettings` and its own.
 
     keeps_head   settings that may change without a new head
+    in_order     it learns rewards in the order of their decisions (`state.order`)
     """
 
     keeps_head: ClassVar[Set[str]] = frozenset({"share", "epsilon", "learning"})
+    in_order: ClassVar[bool] = False
 
     @abstractmethod
     def make_rule(self) -> Rule:

@@ -1,0 +1,223 @@
+"""Rewards in the order of their decisions, where misses come by default.
+
+A click comes at once, a miss at the `reward_by` of its decision. Whoever learns both as they come
+knows of the latest decisions their clicks alone: whatever is shown looks good until its misses
+come, and a head runs from arm to arm. So once defaults settle many decisions, a reward waits for
+the defaults of its time.
+
+Before the first default nobody can know. Rewards are learned as they come and kept; if defaults
+follow, the head starts anew and learns them again, in order.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from service.bandits.heads.base import Array, Stored, pack_names, unpack_names
+from service.bandits.settled import Settled, SettledReward
+from service.state.events import Corrected, Expired, Learned
+
+WINDOW = 200
+"""Settlements of which the share of defaults decides."""
+
+LATE, PROMPT = 0.25, 0.125
+"""The share from which on rewards wait, and below which they no longer do."""
+
+EARLY = 256
+"""Settlements after the first `reward_by` in which a head may start anew."""
+
+GRACE_SECONDS = 60.0
+"""A reward waits so much longer than its `reward_by`, at most: there may be no default to come."""
+
+MOST = 10_000
+"""Settlements that are kept. Beyond, the oldest are learned, and a head does not start anew."""
+
+AT_ONCE = 64
+"""Waiting rewards that one event releases: it holds up the event loop for some ten milliseconds."""
+
+Batch = tuple[str, list[SettledReward]]
+"""A decision, and what is learned of it."""
+
+Key = tuple[str, str]
+"""Of a settlement: decision and arm."""
+
+
+class Kept(NamedTuple):
+    """A settlement. due: `reward_by` of its decision, unix seconds."""
+
+    due: float
+    number: int
+    reward: float
+    weight: float
+    inline: bool
+    defaulted: bool
+    x: Array
+
+    def settled(self, arm: str) -> Settled:
+        return Settled(arm, self.reward, self.x.tolist(), self.inline, self.weight)
+
+
+class DecisionOrder:
+    """The order in which one head learns. The fold alone changes it.
+
+    late     share of the latest settlements that came by default
+    count    of these settlements, up to WINDOW
+    past     the defaults of decisions up to this `reward_by` have come
+    waits    rewards wait for the defaults of their time
+    early    settlements that are left in which the head may start anew
+    """
+
+    def __init__(self) -> None:
+        self.late, self.past, self.count = 0.0, 0.0, 0
+        self.waits, self.early, self._number = False, EARLY, 0
+        self._first_due = np.inf
+        self._kept: dict[Key, Kept] = {}
+        self._queue: list[tuple[float, int, Key]] = []
+
+    @property
+    def waiting(self) -> int:
+        """Rewards that are not learned yet."""
+        return len(self._kept) if self.waits else 0
+
+    def take(self, event: Learned, found: list[SettledReward]) -> tuple[bool, list[Batch]]:
+        """Take in what an event teaches. Return whether the head starts anew before it learns, and
+        what it learns now."""
+        defaulted, due = isinstance(event, Expired), event.reward_by
+        self.past = max(self.past, due if defaulted else 0.0, event.at - GRACE_SECONDS)
+        if isinstance(event, Corrected):
+            found = [one for one in found if not self._corrects(event, one)]
+            return False, [*self._released(), (event.decision, found)]
+        if not found:
+            return False, self._released()
+        if self.early:
+            self._count(defaulted)
+            self._keep(event.decision, due, found, defaulted=defaulted)
+            if self.late >= LATE:
+                self.waits, self.early = True, 0
+                return True, self._released()
+            self._pass(due)
+            return False, [(event.decision, found)]
+        if self.waits and not defaulted and due > self.past:
+            self._keep(event.decision, due, found)
+            return False, self._released()
+        released = self._released()
+        self._count(defaulted)
+        return False, [*released, (event.decision, found)]
+
+    def _count(self, defaulted: bool) -> None:
+        self.count = min(self.count + 1, WINDOW)
+        self.late += (defaulted - self.late) / self.count
+        if not self.early:
+            self.waits = self.late >= (PROMPT if self.waits else LATE)
+
+    def _keep(
+        self, decision: str, due: float, found: list[SettledReward], *, defaulted: bool = False
+    ) -> None:
+        for one in found:
+            self._number += 1
+            key = decision, one.settled.arm
+            settled = one.settled
+            self._kept[key] = Kept(
+                due,
+                self._number,
+                settled.reward,
+                settled.weight,
+                settled.inline,
+                defaulted,
+                np.array(settled.x),
+            )
+            heappush(self._queue, (due, self._number, key))
+
+    def _pass(self, due: float) -> None:
+        """Count settlements after the first `reward_by`, when defaults would have shown, and those
+        that no default could come before."""
+        if due:
+            self._first_due = min(self._first_due, due)
+        if not due or self.past >= self._first_due:
+            self.early -= 1
+        if len(self._kept) > MOST:
+            self.early = 0
+        if not self.early:
+            self._kept, self._queue = {}, []
+
+    def _released(self) -> list[Batch]:
+        """What is in order now."""
+        released = list[tuple[Key, Settled]]()
+        while self._queue and len(released) < AT_ONCE:
+            due, number, key = self._queue[0]
+            kept = self._kept.get(key)
+            if kept is not None and kept.number == number:
+                if self.early or (self.waits and due > self.past and len(self._kept) <= MOST):
+                    break
+                del self._kept[key]
+                released.append((key, kept.settled(key[1])))
+                if not kept.defaulted:
+                    self._count(defaulted=False)
+            heappop(self._queue)
+        return [
+            (decision, [SettledReward(settled) for _, settled in batch])
+            for decision, batch in groupby(released, key=lambda each: each[0][0])
+        ]
+
+    def _corrects(self, event: Corrected, one: SettledReward) -> bool:
+        """Correct a settlement that is kept; return whether no head holds it."""
+        key = event.decision, one.settled.arm
+        kept = self._kept.get(key)
+        if one.was is None and self.early:
+            self._keep(event.decision, self.past, [one])
+        if one.was is None or kept is None:
+            return False
+        if one.withdrawn:
+            del self._kept[key]
+        else:
+            settled = one.settled
+            self._kept[key] = kept._replace(reward=settled.reward, weight=settled.weight)
+        return not self.early
+
+    def forget(self, decisions: Collection[str]) -> None:
+        """Drop what is kept of erased decisions."""
+        gone = set(decisions)
+        for key in [key for key in self._kept if key[0] in gone]:
+            del self._kept[key]
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def arrays(self, width: int) -> dict[str, Stored]:
+        """width: of the rows of settlements."""
+        kept = self._kept.values()
+        return {
+            "state": np.array(
+                [self.late, self.count, self.past, self.waits, self.early, self._first_due]
+            ),
+            "keys": pack_names(text for key in self._kept for text in key),
+            "numbers": np.array([(one.due, one.reward, one.weight) for one in kept]).reshape(-1, 3),
+            "flags": np.array(
+                [(one.inline, one.defaulted) for one in kept], dtype=np.uint8
+            ).reshape(-1, 2),
+            "x": np.array([one.x for one in kept]).reshape(-1, width),
+        }
+
+    def restore(self, arrays: Mapping[str, Stored]) -> None:
+        self.late, count, self.past, waits, early, self._first_due = arrays["state"].tolist()
+        self.count, self.waits, self.early = int(count), bool(waits), int(early)
+        self._kept = {}
+        for key, (due, reward, weight), (inline, defaulted), x in zip(
+            _pairs(unpack_names(arrays["keys"])),
+            arrays["numbers"].tolist(),
+            arrays["flags"].astype(bool).tolist(),
+            arrays["x"],
+            strict=True,
+        ):
+            number = len(self._kept)
+            self._kept[key] = Kept(due, number, reward, weight, inline, defaulted, x)
+        self._number = len(self._kept)
+        self._queue = [(kept.due, kept.number, key) for key, kept in self._kept.items()]
+        heapify(self._queue)
+
+
+def _pairs(names: list[str]) -> Iterator[Key]:
+    each = iter(names)
+    return zip(each, each, strict=True)

@@ -1,0 +1,294 @@
+"""Rewards wait for the defaults of their time: what is learned, in which order, and when."""
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from msgspec import structs
+
+from service.bandits.heads import digest
+from service.serving.scoring import decide
+from service.state import order
+from service.state.events import (
+    Corrected,
+    Erased,
+    Expired,
+    Learned,
+    PolicyReset,
+    Rewarded,
+    Settled,
+)
+from service.state.fold import State
+from service.state.learner import Learner
+from service.state.order import GRACE_SECONDS, DecisionOrder
+from tests.unit.folding import Log, bits, contents, opened, replay, shop
+
+WAIT_S = 600.0
+ARMS = ["bed1", "food1", "food2", "toy1", "toy2"]
+
+
+class Visit(NamedTuple):
+    at: float
+    arm: str
+    pet: str
+    click: bool
+
+
+def visits(count: int, rate: float = 0.3, seed: int = 0) -> list[Visit]:
+    """One a second."""
+    rng = Random(seed)
+    return [
+        Visit(1.0 + n, rng.choice(ARMS), rng.choice(["cat", "dog"]), rng.random() < rate)
+        for n in range(count)
+    ]
+
+
+def settled(log: Log, visit: Visit, number: int, **more: Any) -> Learned:
+    schema = log.state.schema
+    base = schema.encode_context({"pet": visit.pet}).tolist()
+    own = schema.encode_arm(log.state.arms[visit.arm]).tolist()
+    event = Rewarded if visit.click else Expired
+    return event(
+        at=visit.at,
+        decision=f"d{number}",
+        policy="p",
+        schema_version=log.state.schema_version,
+        settled=[Settled(visit.arm, float(visit.click), [*base, *own])],
+        reward_by=visit.at + WAIT_S,
+        **more,
+    )
+
+
+def by_default(log: Log, seen: list[Visit]) -> list[Learned]:
+    """Events up to the last visit, as a page causes them that sends clicks alone."""
+    events = [settled(log, visit, number) for number, visit in enumerate(seen)]
+    late = [
+        one if isinstance(one, Rewarded) else structs.replace(one, at=one.reward_by)
+        for one in events
+    ]
+    return sorted((one for one in late if one.at <= seen[-1].at), key=lambda event: event.at)
+
+
+def prompt(event: Learned) -> Rewarded:
+    """The same reward, sent by the caller at once."""
+    return Rewarded(**{name: getattr(event, name) for name in Rewarded.__struct_fields__})
+
+
+def folded(events: Iterable[Learned], log: Log | None = None) -> Log:
+    log = log or opened({"kind": "auto"})
+    for event in events:
+        log.write(event)
+    return log
+
+
+def learner_of(log: Log) -> Learner:
+    return log.state.learners["p"]
+
+
+def order_of(log: Log) -> DecisionOrder:
+    found = learner_of(log).order
+    assert found is not None
+    return found
+
+
+def head_of(log: Log) -> str:
+    head = learner_of(log).active.head
+    assert head is not None
+    return digest(head)
+
+
+def in_order(seen: list[Visit], upto: float) -> str:
+    """The head that learns clicks and misses of decisions in their order, as they come."""
+    log = opened({"kind": "auto"})
+    events = [settled(log, visit, number) for number, visit in enumerate(seen)]
+    kinds = [structs.replace(one, at=one.reward_by) for one in events if one.reward_by <= upto]
+    return head_of(folded((structs.replace(one, reward_by=0.0) for one in kinds), log))
+
+
+# -- the order -------------------------------------------------------------------------------------
+
+
+def test_what_came_by_default_is_learned_in_the_order_of_decisions() -> None:
+    """Also what was learned before the first default: the head starts anew."""
+    seen = visits(2_000)
+    log = opened({"kind": "auto"})
+    folded(by_default(log, seen), log)
+    past = order_of(log).past
+    assert order_of(log).waiting == sum(each.click and each.at + WAIT_S > past for each in seen)
+    assert head_of(log) == in_order(seen, past)
+
+
+def test_rewards_that_are_sent_with_their_misses_are_learned_at_once() -> None:
+    """Nine of ten; a tenth of the visitors leave without a word."""
+    log = opened({"kind": "auto"})
+    rng, events = Random(1), []
+    for number, visit in enumerate(visits(1_500)):
+        event = settled(log, visit, number)
+        if isinstance(event, Expired) and rng.random() < 1 / 7:
+            events.append(structs.replace(event, at=event.reward_by))
+        else:
+            events.append(prompt(event))
+    events.sort(key=lambda event: event.at)
+    folded(events, log)
+    assert learner_of(log).active.settled == 1_500
+    assert (order_of(log).waiting, order_of(log).early) == (0, 0)
+
+
+def test_where_no_default_comes_a_reward_waits_a_minute_longer() -> None:
+    seen = visits(1_500)
+    log = opened({"kind": "auto"})
+    folded(by_default(log, seen), log)
+    waiting, held = order_of(log).waiting, learner_of(log).active.settled
+    assert waiting
+    later = Visit(seen[-1].at + WAIT_S + GRACE_SECONDS, "toy1", "cat", True)
+    for number in range(waiting // order.AT_ONCE + 1):
+        log.write(settled(log, later, 8_000 + number))
+    assert learner_of(log).active.settled >= held + waiting
+
+
+def test_without_a_default_nothing_waits() -> None:
+    log = opened({"kind": "auto"})
+    for number, visit in enumerate(visits(600)):
+        if visit.click:
+            log.write(structs.replace(settled(log, visit, number), reward_by=0.0))
+    assert learner_of(log).active.settled == learner_of(log).rewards
+    assert order_of(log).early == 256 - learner_of(log).rewards
+
+
+def test_once_defaults_are_few_rewards_do_not_wait_any_more() -> None:
+    seen = visits(1_500)
+    log = opened({"kind": "auto"})
+    folded(by_default(log, seen), log)
+    start = seen[-1].at + WAIT_S
+    for number, visit in enumerate(visits(1_500, seed=2), 5_000):
+        log.write(prompt(settled(log, visit._replace(at=visit.at + start), number)))
+    assert order_of(log).waiting == 0
+    assert learner_of(log).active.settled == learner_of(log).rewards
+
+
+def test_more_than_fit_are_learned_before_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order, "MOST", 50)
+    log = opened({"kind": "auto"})
+    folded(by_default(log, visits(3_000)), log)
+    assert 0 < order_of(log).waiting <= 51
+
+
+# -- corrections, erasures, other definitions ------------------------------------------------------
+
+
+def corrected(log: Log, event: Learned, reward: float | None, at: float) -> Corrected:
+    """reward None: withdrawn."""
+    [one] = event.settled
+    after = one if reward is None else structs.replace(one, reward=reward)
+    return Corrected(
+        at=at,
+        decision=event.decision,
+        policy="p",
+        schema_version=event.schema_version,
+        settled=[after],
+        was=[one.reward],
+        since=[2],
+        withdrawn=[one.arm] if reward is None else [],
+    )
+
+
+@pytest.mark.parametrize("reward", [0.25, None])
+@pytest.mark.parametrize("early", [True, False], ids=["before the first default", "later"])
+def test_a_correction_of_a_reward_that_waits_changes_what_will_be_learned(
+    reward: float | None, early: bool
+) -> None:
+    """As if it had come so in the first place, or not at all."""
+    seen = visits(2_000)
+    log = opened({"kind": "auto"})
+    events = by_default(log, seen)
+    chosen = [one for one in events if isinstance(one, Rewarded)][100 if early else -50]
+    place = events.index(chosen) + 1
+    now = events[place - 1].at
+    other = [one for one in events if one is not chosen]
+    if reward is not None:
+        [one] = chosen.settled
+        other.insert(
+            place - 1, structs.replace(chosen, settled=[structs.replace(one, reward=reward)])
+        )
+    folded([*events[:place], corrected(log, chosen, reward, now), *events[place:]], log)
+    same = folded(other)
+    assert head_of(log) == head_of(same)
+    assert order_of(log).waiting == order_of(same).waiting
+
+
+def test_what_waits_is_erased() -> None:
+    log = opened({"kind": "auto"})
+    folded(by_default(log, visits(2_000)), log)
+    waiting = order_of(log).waiting
+    last = next(n for n in range(1_999, 0, -1) if visits(2_000)[n].click)
+    assert f'"d{last}"'.encode() in contents(log.state)
+    log.write(Erased(at=2_000.0, decisions=[f"d{last}"], positions=[]))
+    assert order_of(log).waiting == waiting - 1
+    assert f'"d{last}"'.encode() not in contents(log.state)
+
+
+def test_what_waits_is_learned_in_the_columns_of_a_later_definition() -> None:
+    log = opened({"kind": "auto"})
+    folded(by_default(log, visits(2_000)), log)
+    waiting, held = order_of(log).waiting, learner_of(log).active.settled
+    definition = shop(p={"kind": "auto"})
+    definition["features"]["context"]["member"] = {"type": "boolean", "default": False}
+    log.define(definition)
+    assert order_of(log).waiting == waiting
+    far = Visit(1e6, "toy1", "cat", True)
+    for number in range(waiting // order.AT_ONCE + 1):
+        log.write(settled(log, far, 8_000 + number))
+    assert learner_of(log).active.settled >= held + waiting
+    log.write(PolicyReset(at=1e6, policy="p", revision=log.state.revision + 1))
+    assert order_of(log).waiting == 0
+
+
+def test_a_frozen_policy_keeps_nothing() -> None:
+    log = opened({"kind": "auto", "learning": False})
+    folded(by_default(log, visits(900)), log)
+    assert (order_of(log).waiting, learner_of(log).active.settled) == (0, 0)
+
+
+# -- snapshots -------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_at_any_place_and_its_tail_equal_the_whole_fold() -> None:
+    log = opened({"kind": "auto"})
+    folded(by_default(log, visits(1_400, seed=3)), log)
+    whole = bits(log.state)
+    for place in (50, 180, 260, 300, 500, len(log.records) - 1):
+        state = State("shop")
+        while state.position < place:
+            event, artifact = log.records[state.position]
+            state.apply(state.position + 1, event, artifact)
+        assert bits(replay(log.records, State.restore(state.snapshot()))) == whole
+
+
+# -- learning --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wait", [150, 600])
+def test_auto_finds_the_best_where_misses_come_by_default(wait: int) -> None:
+    """A click of .45 for food to cats and toys to dogs, else .08. It went from arm to arm before,
+    and earned less than chance, which has .2 (.45 / 3 + .08 2 / 3)."""
+    log, rng, clicks = opened({"kind": "auto"}), Random(5), list[bool]()
+    missed = list[Learned]()
+    for number in range(2_400 + wait):
+        pet = rng.choice(["cat", "dog"])
+        x = log.state.schema.encode_context({"pet": pet})
+        candidates = log.state.candidates
+        _, slate = decide(learner_of(log), x, candidates, 1, rng.getrandbits(63))
+        arm = candidates.ids[slate.arms[0]]
+        good = arm.startswith("food" if pet == "cat" else "toy")
+        visit = Visit(float(number + 1), arm, pet, rng.random() < (0.45 if good else 0.08))
+        event = structs.replace(settled(log, visit, number), reward_by=visit.at + wait)
+        clicks.append(visit.click)
+        if visit.click:
+            log.write(event)
+        else:
+            missed.append(structs.replace(event, at=event.reward_by))
+        while missed and missed[0].at <= visit.at:
+            log.write(missed.pop(0))
+    assert np.mean(clicks[-800:]) > 0.38
