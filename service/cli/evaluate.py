@@ -77,6 +77,9 @@ def evaluate(
             help="Evaluate the first slot of decisions of several arms (they are refused).",
         ),
     ] = False,
+    every: Annotated[
+        bool, Option("--all", help="Print every estimator, not the doubly robust one alone.")
+    ] = False,
     confidence: Annotated[float, Option(parser=_share, help="Confidence of the intervals.")] = 0.95,
     least_effective: Annotated[
         float | None,
@@ -100,11 +103,11 @@ def evaluate(
 ) -> int:
     """Estimate what a policy would have earned on the log.
 
-    Estimate the reward per decision of live policies, or of definitions that never ran: IPS, SNIPS,
-    doubly robust and switch, with intervals. The log is folded from its beginning and each decision
-    is evaluated under the state that made it, so no policy has seen the rewards that judge it.
-    Where the log does not suffice, it says so and gives no number. The store is only read; a
-    service may be running on it. docs/evaluation.md explains.
+    Estimate the reward per decision of live policies, or of definitions that never ran, and how
+    much more than the log that is: the best first, doubly robust, with intervals. The log is folded
+    from its beginning and each decision is evaluated under the state that made it, so no policy has
+    seen the rewards that judge it. Where the log does not suffice, it says so and gives no number.
+    The store is only read; a service may be running on it. docs/evaluation.md explains.
 
     Exit status: 0 where every policy has an estimate, 1 where one has none or the store cannot be
     read.
@@ -140,6 +143,6 @@ def evaluate(
     if report == STDOUT:
         print(json.dumps(as_json(result), indent=2))
     else:
-        print(table(result))
+        print(table(result, every=every))
         write_json(report, as_json(result))
     return 1 if any(policy.refused for policy in result.policies) else 0

@@ -1,7 +1,7 @@
 """What estimates need of each decision, in columns: about 40 bytes, and 32 for each policy."""
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -71,6 +71,7 @@ class Columns:
         self._group, self._at = array("q"), _doubles()
         self.slates = self.untold = 0
         self.logged_by: Counter[str] = Counter()
+        self._earned = defaultdict[str, float](float)
         self.shortlists: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -87,10 +88,16 @@ class Columns:
         self.slates += len(decision.shown) > 1
         self.untold += logged.behaviour is None
         self.logged_by[decision.policy] += 1
+        self._earned[decision.policy] += reward
         self.shortlists[decision.policy] += logged.shortlist
         for name, own in self._policies.items():
             own.add(logged, logged.targets[name])
             own.otherwise += name in logged.others
+
+    @property
+    def earned_by(self) -> dict[str, float]:
+        """The mean reward of the decisions that each policy made."""
+        return {name: self._earned[name] / count for name, count in self.logged_by.most_common()}
 
     def logged(self, policy: str, range_: tuple[float, float]) -> Logged:
         own = self._policies[policy]

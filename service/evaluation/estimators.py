@@ -186,6 +186,17 @@ def estimate(
     return estimates
 
 
+def over_logged(log: Logged, confidence: float) -> tuple[float, Interval]:
+    """How much more the target would have earned a decision than the log did, doubly robust, with
+    its adjusted interval: of the difference in each decision."""
+    terms = doubly_robust(log)
+    top, bottom, weight = grouped(log.group, terms.top - log.reward, terms.bottom, log.weight)
+    low, high = _rewards_seen(log)
+    span = high - low
+    interval = adjusted(top, bottom, np.maximum(weight, bottom), (-span, span), confidence)
+    return terms.value - float(log.reward.mean()), interval
+
+
 def _rewards_seen(log: Logged) -> tuple[float, float]:
     """Least and largest, of what the target would have shown; the range where they are one."""
     seen = log.reward[log.target > 0]

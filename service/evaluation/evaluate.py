@@ -1,13 +1,13 @@
 """Evaluate policies on the log of one experiment: read, walk, estimate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from service.errors import Invalid, NotFound
 from service.evaluation.columns import Columns
-from service.evaluation.estimators import Estimate, direct, estimate
+from service.evaluation.estimators import Estimate, direct, estimate, over_logged
 from service.evaluation.intervals import Interval, adjusted, grouped
 from service.evaluation.refusals import WeightSummary, refusal, summarize
 from service.evaluation.request import EvaluationRequest
@@ -34,6 +34,8 @@ class PolicyValue:
     unsupported        share of what it would show that the log could not, and by arm
     estimates          by estimator
     direct_method      by the guess alone, without an interval: its bias is not known
+    over_logged        by how much its doubly robust estimate exceeds what the log earned, and the
+                       interval of that
     """
 
     policy: str
@@ -46,6 +48,8 @@ class PolicyValue:
     unsupported_arms: Mapping[str, float]
     estimates: Mapping[str, Estimate]
     direct_method: float | None
+    over_logged: float | None
+    over_logged_interval: Interval | None
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Evaluation:
     first_slot  values are of the first slot of each decision, not of the decision
     logged      what the log itself earned a decision, and its interval; None where slates are
                 refused
+    earned_by   what each policy earned a decision, of those that it made
     slates      decisions of several arms
     shortlists  decisions of which the policy chose the candidates itself
     erased      events that policies could not learn from any more
@@ -71,6 +76,7 @@ class Evaluation:
     logged: float | None
     logged_interval: Interval | None
     logged_by: Mapping[str, int]
+    earned_by: Mapping[str, float]
     slates: int
     shortlists: int
     untold: int
@@ -128,15 +134,16 @@ async def evaluate(
         logged=mean,
         logged_interval=interval,
         logged_by=dict(columns.logged_by.most_common()),
+        earned_by=columns.earned_by,
         slates=columns.slates,
         shortlists=columns.shortlists.total(),
         untold=columns.untold,
         erased=len(chosen.erased),
         left_out=dict((chosen.left_out + walk.left_out).most_common()),
-        policies=[
+        policies=ranked(
             _value(columns, policy, walk.learned_from.get(policy, 0), range_, request)
             for policy in policies
-        ],
+        ),
     )
 
 
@@ -166,6 +173,13 @@ async def _policies(store: Store, name: str, request: EvaluationRequest) -> list
     return found
 
 
+def ranked(values: Iterable[PolicyValue]) -> list[PolicyValue]:
+    """The best first, by the doubly robust estimate; those without an estimate last."""
+    return sorted(
+        values, key=lambda each: -each.estimates["dr"].value if each.estimates else np.inf
+    )
+
+
 def _value(
     columns: Columns,
     policy: str,
@@ -178,6 +192,7 @@ def _value(
     weights = summarize(log)
     refused = refusal(columns, policy, weights, learned_from, request)
     estimates = {} if refused else estimate(log, request.confidence)
+    over, interval = (None, None) if refused else over_logged(log, request.confidence)
     return PolicyValue(
         policy=policy,
         never_ran=policy in request.definitions,
@@ -189,4 +204,6 @@ def _value(
         unsupported_arms=by_arm,
         estimates={name: each.within(*range_) for name, each in estimates.items()},
         direct_method=None if refused else direct(log).value,
+        over_logged=over,
+        over_logged_interval=interval,
     )

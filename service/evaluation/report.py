@@ -4,6 +4,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isfinite
 
+from service.control.sentences import figure
 from service.evaluation.estimators import NAMES
 from service.evaluation.evaluate import Evaluation, PolicyValue
 from service.evaluation.intervals import Interval
@@ -24,6 +25,7 @@ def as_json(found: Evaluation) -> dict[str, object]:
         "since": _time(found.since),
         "until": _time(found.until),
         "metric": FIRST_SLOT if found.first_slot else PER_DECISION,
+        "sentence": sentence(found),
         "logged": {"value": found.logged, "interval": content.pop("logged_interval")},
         "policies": [_policy_as_json(each) for each in found.policies],
     }
@@ -44,17 +46,61 @@ def _time(at: float | None) -> str | None:
     return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
-def table(found: Evaluation) -> str:
-    """The decisions, a line for each policy and estimator, then the refusals."""
-    lines = [_head(found)]
+def sentence(found: Evaluation) -> str:
+    """What to conclude, and what to do where the log cannot tell."""
+    told = [each for each in found.policies if not each.refused]
+    if not found.decisions:
+        return "The log has no decision to evaluate on yet."
+    if not told or found.logged is None:
+        own = ", ".join(f"{name} {mean:.3g}" for name, mean in found.earned_by.items())
+        return (
+            f"The log cannot tell what these policies would have earned. On their own decisions "
+            f"policies earned: {own}. Give a policy a share of the traffic, and `forage verdict` "
+            "compares it with the control."
+        )
+    best, confidence = told[0], f"{found.confidence:.0%}".replace("%", " percent")
+    assert best.over_logged_interval is not None
+    low, high = best.over_logged_interval
+    ran, name = f"what ran ({found.logged:.3g} a decision)", f"`{best.policy}`"
+    if low > 0:
+        much = f"{_much(low, found)} to {_much(high, found)}{_unit(found)}"
+        return f"{name} would have earned {much} more than {ran}, at {confidence}."
+    ends = " and ".join(
+        f"{_much(abs(end), found)}{_unit(found)} {'less' if end < 0 else 'more'}"
+        for end in (low, high)
+    )
+    if len(told) == 1:
+        return f"{name} would have earned between {ends} than {ran}, at {confidence}."
+    return (
+        f"No policy would surely have earned more than {ran}: the best of them, {name}, between "
+        f"{ends}, at {confidence}."
+    )
+
+
+def _unit(found: Evaluation) -> str:
+    return " percent" if found.logged is not None and found.logged > 0 else ""
+
+
+def _much(end: float, found: Evaluation) -> str:
+    logged = found.logged
+    return figure(100 * end / logged if logged is not None and logged > 0 else end)
+
+
+def table(found: Evaluation, *, every: bool = False) -> str:
+    """The answer in a sentence, and a line for each policy; every: and each estimator."""
+    lines = [sentence(found), "", _head(found)]
     if found.logged is not None:
         who = "The first slots of the log" if found.first_slot else "The log itself"
         lines.append(f"{who} earned {found.logged:.4f} {_text(found.logged_interval)}.")
-    lines.append(f"{'; '.join(map(_learned, found.policies))}.")
     percent, metric = f"{found.confidence:.0%}", "slot 1" if found.first_slot else "reward"
-    rows = [["policy", "estimator", metric, percent, "bootstrap", "ESS", "weight"]]
-    for value in found.policies:
-        rows += _rows(value)
+    if every:
+        lines.append(f"{'; '.join(map(_learned, found.policies))}.")
+        rows = [["policy", "estimator", metric, percent, "bootstrap", "ESS", "weight"]]
+        for value in found.policies:
+            rows += _rows(value)
+    else:
+        rows = [["policy", metric, percent, "over what ran", percent, "learned from"]]
+        rows += [_row(value) for value in found.policies if value.estimates]
     if len(rows) > 1:
         lines += ["", *aligned(rows)]
     for value in found.policies:
@@ -71,6 +117,25 @@ def table(found: Evaluation) -> str:
     return "\n".join(lines)
 
 
+def _learned(value: PolicyValue) -> str:
+    if value.learned_from is None:
+        return f"{value.policy} does not learn"
+    return f"{value.policy} learned from {value.learned_from:,} rewards"
+
+
+def _row(value: PolicyValue) -> list[str]:
+    one = value.estimates["dr"]
+    learned = "does not learn" if value.learned_from is None else f"{value.learned_from:,} rewards"
+    return [
+        value.policy,
+        f"{one.value:.4f}",
+        _text(one.interval),
+        f"{value.over_logged:+.4f}",
+        _text(value.over_logged_interval),
+        learned,
+    ]
+
+
 def _head(found: Evaluation) -> str:
     by = ", ".join(f"{policy} {count:,}" for policy, count in found.logged_by.items())
     when = f" from {_time(found.since)} to {_time(found.until)}" if found.since is not None else ""
@@ -79,12 +144,6 @@ def _head(found: Evaluation) -> str:
         f"{found.experiment}: {found.decisions:,} decisions{when}"
         f"{f' ({by})' if by else ''}; policies {how}."
     )
-
-
-def _learned(value: PolicyValue) -> str:
-    if value.learned_from is None:
-        return f"{value.policy} does not learn"
-    return f"{value.policy} learned from {value.learned_from:,} rewards"
 
 
 def _rows(value: PolicyValue) -> list[list[str]]:

@@ -112,6 +112,10 @@ class PolicyEvaluation(BaseModel):
         description="The model of rewards alone, for reference: its bias is not known, so that it "
         "has no interval. Null where refused."
     )
+    over_logged: float | None = Field(
+        description="How much more than the log it would have earned, by dr. Null where refused."
+    )
+    over_logged_interval: Interval | None
 
 
 class LoggedValue(BaseModel):
@@ -124,6 +128,7 @@ class LoggedValue(BaseModel):
 
 class EvaluationAnswer(BaseModel):
     experiment: str
+    sentence: str = Field(description="What to conclude.")
     decisions: int = Field(description="That were evaluated on.")
     since: str | None = Field(description="Of the first of them.")
     until: str | None = Field(description="Of the last.")
@@ -134,6 +139,9 @@ class EvaluationAnswer(BaseModel):
     confidence: float
     logged: LoggedValue
     logged_by: dict[str, int] = Field(description="Decisions by the policy that made them.")
+    earned_by: dict[str, float] = Field(
+        description="Mean of `metric` over the decisions that each policy made."
+    )
     slates: int = Field(description="Decisions of several arms.")
     shortlists: int = Field(
         description="Decisions whose candidates their policy retrieved from the catalogue."
@@ -141,7 +149,7 @@ class EvaluationAnswer(BaseModel):
     untold: int = Field(description="Imported with the chance of the shown arm alone.")
     erased: int = Field(description="Events that were erased, and not learned from here.")
     left_out: dict[str, int] = Field(description="Decisions that were left out, by reason.")
-    policies: list[PolicyEvaluation]
+    policies: list[PolicyEvaluation] = Field(description="The best first, by dr.")
 
 
 @router.post("/experiments/{experiment}/evaluations", responses=problems(400, 404, 409, 503))

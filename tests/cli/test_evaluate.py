@@ -29,9 +29,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_policy_is_worth_on_its_own_log_what_it_earned(folder: Path) -> None:
-    ended = forage("evaluate", "--policies", "random", "--policy-logged", "random", folder=folder)
+    asked = ["evaluate", "--policies", "random", "--policy-logged", "random"]
+    ended = forage(*asked, "--all", folder=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
-    head, earned, learned, _, columns, *rows = ended.stdout.splitlines()
+    sentence, _, head, earned, learned, _, columns, *rows = ended.stdout.splitlines()
+    assert sentence.startswith("`random` would have earned between ")
     assert head.startswith(f"zooplus: {VISITS} decisions from ")
     assert earned.startswith("The log itself earned 0.3333 [")
     assert learned == "random does not learn."
@@ -41,6 +43,9 @@ def test_a_policy_is_worth_on_its_own_log_what_it_earned(folder: Path) -> None:
     assert rows[0].split()[:3] == ["random", "IPS", "0.3333"]
     assert rows[0].split()[-2:] == ["60", "1.0"]
     assert [row.split()[0] for row in rows[1:]] == ["SNIPS", "DR", "Switch-DR", "DM"]
+    *_, columns, row = forage(*asked, folder=folder).stdout.splitlines()
+    assert columns.split()[:5] == ["policy", "reward", "95%", "over", "what"]
+    assert (row.split()[0], row.split()[-3:]) == ("random", ["does", "not", "learn"])
 
 
 def test_json_takes_the_place_of_the_table_or_goes_to_a_file(folder: Path) -> None:
@@ -48,7 +53,7 @@ def test_json_takes_the_place_of_the_table_or_goes_to_a_file(folder: Path) -> No
     printed = json.loads(ended.stdout)
     assert printed["decisions"] == VISITS + 1
     written = forage("evaluate", "--policies", "random", "--json", "found.json", folder=folder)
-    assert written.stdout.startswith("zooplus: ")
+    assert written.stdout.startswith(f"{printed['sentence']}\n\nzooplus: ")
     assert json.loads((folder / "found.json").read_text()) == printed
     [random] = printed["policies"]
     assert random["estimates"]["snips"]["interval"][0] < random["estimates"]["snips"]["value"]

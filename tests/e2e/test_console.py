@@ -301,6 +301,9 @@ def test_what_a_policy_would_have_earned_is_estimated(
     page.get_by_role("button", name="Evaluate").click()
     page.get_by_role("heading", name="Estimates").wait_for(timeout=120_000)
     table = page.get_by_role("table", name="Estimates")
+    assert table.get_by_role("row").filter(has=page.get_by_text("random", exact=True)).count() == 1
+    page.get_by_text("All estimators").click()
+    table = page.get_by_role("table", name="All estimators")
     rows = table.get_by_role("row").filter(has=page.get_by_text("random", exact=True))
     assert rows.count() == 5  # DR, Switch-DR, SNIPS, IPS, DM
     mean = sum(visit % 3 / 2 for visit in range(60)) / 60

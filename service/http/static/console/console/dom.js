@@ -31,6 +31,11 @@ export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Text with names in backticks, as code: a name is text. */
+export function coded(text) {
+  return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
+}
+
 export function swatch(color) {
   return h("span", { class: "swatch", "--color": color, "aria-hidden": "true" });
 }

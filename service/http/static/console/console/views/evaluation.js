@@ -2,7 +2,7 @@
 
 import { of, post } from "../api.js";
 import { field, reason } from "../dialog.js";
-import { fact, h, section, swatch } from "../dom.js";
+import { coded, fact, h, section, swatch } from "../dom.js";
 import { count, figure, measured, moment, percent, span, within } from "../format.js";
 import { scaleOf, whisker } from "../marks.js";
 import { colorOf } from "../palette.js";
@@ -131,73 +131,12 @@ export function evaluation(app) {
 
   function show(found) {
     const told = found.policies.filter((each) => !each.refused);
-    const rows = told.flatMap((each) => {
-      const known = { ...each.estimates, dm: { value: each.direct_method } };
-      return Object.keys(TITLES).map((key) => ({ policy: each.policy, key, of: each, ...known[key] }));
-    });
-    const scale = scaleOf([
-      found.logged.interval,
-      ...rows.filter((row) => row.key !== "ips").map((row) => row.interval),
-    ]);
-    const list = table({
-      label: "Estimates",
-      keyOf: (row) => `${row.policy} ${row.key}`,
-      empty: "The log cannot tell what any of these policies would have earned.",
-      columns: [
-        {
-          key: "policy",
-          title: "Policy",
-          node: (row) =>
-            h(
-              "span",
-              { class: "named" },
-              swatch(colorOf(placeOf(row.policy))),
-              h("span", {}, row.policy, row.of.never_ran ? h("small", {}, "never ran") : null),
-            ),
-        },
-        { key: "by", title: "Estimator", node: (row) => h("span", { title: MEANING[row.key] }, TITLES[row.key]) },
-        { key: "value", title: METRICS[found.metric], number: true, text: (row) => measured(row.value, row.interval) },
-        {
-          key: "interval",
-          title: `${percent(found.confidence, 0)} interval`,
-          number: true,
-          node: (row) =>
-            row.interval &&
-            h(
-              "span",
-              { class: "stacked" },
-              whisker({ mean: row.value, interval: row.interval }, scale, colorOf(placeOf(row.policy))),
-              h("small", {}, within(row.interval)),
-            ),
-        },
-        { key: "bootstrap", title: "Bootstrap", number: true, text: (row) => within(row.bootstrap) },
-        {
-          key: "ess",
-          title: "Effective sample",
-          number: true,
-          text: (row) => count(row.of.effective_sample_size),
-          hint: "Decisions that the weights are worth.",
-        },
-        {
-          key: "learned",
-          title: "Learned from",
-          number: true,
-          text: (row) => (row.of.learned_from === null ? "–" : count(row.of.learned_from)),
-          hint: "Rewards that the policy had learned from at the last decision.",
-        },
-        { key: "weight", title: "Largest weight", number: true, text: (row) => figure(row.of.largest_weight) },
-      ],
-    });
-    const placeOf = (name) =>
-      names.includes(name)
-        ? names.indexOf(name)
-        : names.length + found.policies.filter((each) => each.never_ran).findIndex((each) => each.policy === name);
-    list.update(rows);
     const refused = found.policies.filter((each) => each.refused);
     const skipped = Object.entries(found.left_out);
     results.replaceChildren(
       section(
         "Estimates",
+        h("p", { class: "sentence" }, coded(found.sentence)),
         h(
           "dl",
           { class: "facts" },
@@ -222,10 +161,113 @@ export function evaluation(app) {
               )
             : null,
         ),
-        list.node,
+        answers(found, told),
+        h("details", {}, h("summary", {}, "All estimators"), estimators(found, told)),
       ),
       ...(refused.length ? [section("No estimate", none(refused))] : []),
     );
+  }
+
+  function named(found, policy) {
+    const extra = found.policies.filter((each) => each.never_ran);
+    const place = policy.never_ran ? names.length + extra.indexOf(policy) : names.indexOf(policy.policy);
+    return {
+      color: colorOf(place),
+      node: h(
+        "span",
+        { class: "named" },
+        swatch(colorOf(place)),
+        h("span", {}, policy.policy, policy.never_ran ? h("small", {}, "never ran") : null),
+      ),
+    };
+  }
+
+  function ranged(value, interval, scale, color, sign = "") {
+    return (
+      interval &&
+      h(
+        "span",
+        { class: "stacked" },
+        whisker({ mean: value, interval }, scale, color),
+        h("span", {}, sign + measured(value, interval)),
+        h("small", {}, within(interval)),
+      )
+    );
+  }
+
+  /** A line for each policy, the best first. */
+  function answers(found, told) {
+    const own = scaleOf([found.logged.interval, ...told.map((each) => each.estimates.dr.interval)]);
+    const over = scaleOf(told.map((each) => each.over_logged_interval));
+    const list = table({
+      label: "Estimates",
+      keyOf: (row) => row.policy,
+      empty: "The log cannot tell what any of these policies would have earned.",
+      columns: [
+        { key: "policy", title: "Policy", node: (row) => named(found, row).node },
+        {
+          key: "value",
+          title: METRICS[found.metric],
+          number: true,
+          node: (row) => ranged(row.estimates.dr.value, row.estimates.dr.interval, own, named(found, row).color),
+        },
+        {
+          key: "over",
+          title: "Over what ran",
+          number: true,
+          node: (row) =>
+            ranged(
+              row.over_logged,
+              row.over_logged_interval,
+              over,
+              named(found, row).color,
+              row.over_logged > 0 ? "+" : "",
+            ),
+        },
+        {
+          key: "learned",
+          title: "Learned from",
+          number: true,
+          text: (row) => (row.learned_from === null ? "–" : `${count(row.learned_from)} rewards`),
+          hint: "Rewards that the policy had learned from at the last decision.",
+        },
+      ],
+    });
+    list.update(told);
+    return list.node;
+  }
+
+  function estimators(found, told) {
+    const rows = told.flatMap((each) => {
+      const known = { ...each.estimates, dm: { value: each.direct_method } };
+      return Object.keys(TITLES).map((key) => ({ key, of: each, ...known[key] }));
+    });
+    const list = table({
+      label: "All estimators",
+      keyOf: (row) => `${row.of.policy} ${row.key}`,
+      columns: [
+        { key: "policy", title: "Policy", node: (row) => named(found, row.of).node },
+        { key: "by", title: "Estimator", node: (row) => h("span", { title: MEANING[row.key] }, TITLES[row.key]) },
+        { key: "value", title: METRICS[found.metric], number: true, text: (row) => measured(row.value, row.interval) },
+        {
+          key: "interval",
+          title: `${percent(found.confidence, 0)} interval`,
+          number: true,
+          text: (row) => within(row.interval),
+        },
+        { key: "bootstrap", title: "Bootstrap", number: true, text: (row) => within(row.bootstrap) },
+        {
+          key: "ess",
+          title: "Effective sample",
+          number: true,
+          text: (row) => count(row.of.effective_sample_size),
+          hint: "Decisions that the weights are worth.",
+        },
+        { key: "weight", title: "Largest weight", number: true, text: (row) => figure(row.of.largest_weight) },
+      ],
+    });
+    list.update(rows);
+    return list.node;
   }
 
   /** Why the log cannot tell. */

@@ -2,7 +2,7 @@
 
 import { Refusal, get, of } from "../api.js";
 import { chart } from "../chart.js";
-import { h, swatch } from "../dom.js";
+import { coded, h, swatch } from "../dom.js";
 import { NONE, count, measured, moment, signed, within } from "../format.js";
 import { scaleOf, whisker } from "../marks.js";
 import { colorOf } from "../palette.js";
@@ -73,14 +73,9 @@ export function verdict(app) {
     return stacked(moment(Date.parse(row.safe_since) / 1000), `${count(row.safe_decisions)} decisions`);
   }
 
-  /** `auto` in backticks as code: a name is text. */
-  function told(text) {
-    return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
-  }
-
   function show() {
     node.dataset.state = found.state;
-    sentence.replaceChildren(...told(found.sentence));
+    sentence.replaceChildren(...coded(found.sentence));
     uplifts.node.hidden = place.hidden = !found.uplifts.length;
     uplifts.update(found.uplifts);
     draw();
