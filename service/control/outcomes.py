@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.control.rewards import Defined, Rewards
+from service.control.sample_ratio import Counts, ShownArms
 from service.control.sequences import Array, Index
 from service.errors import StoreError, UnknownSchema
 from service.log.reading import SILENT, Progress
@@ -39,6 +40,7 @@ class Outcomes:
     unit       (n,) a number for each visitor; decisions without one have a number each
     slots      of the longest slate
     left_out   how many others, by reason
+    shown      arms of all decisions against their propensities
     end        unix seconds of the last that the log holds
     """
 
@@ -51,6 +53,7 @@ class Outcomes:
     unit: Index
     slots: int
     left_out: Counter[str]
+    shown: ShownArms
     end: float
 
     def __len__(self) -> int:
@@ -70,6 +73,16 @@ class Outcomes:
             chances.append(sum(shares.get(name, 0.0) for name in names) / sum(shares.values()))
         held = np.searchsorted([each.position for each in defined], self.position, "right") - 1
         return np.array(chances)[np.maximum(held, 0)]
+
+    def assigned(self, defined: list[Defined]) -> Counts:
+        """Visitors by policy, at the first decision of each, against shares."""
+        first = np.unique(self.unit, return_index=True)[1]
+        counts = Counts(self.names)
+        for place, name in enumerate(self.names):
+            chance = self.shares({name}, defined)[first]
+            drawn = float((self.policy[first] == place).sum())
+            counts.sums[:, place] = drawn, chance.sum(), (chance * (1 - chance)).sum()
+        return counts
 
 
 async def read_outcomes(
@@ -96,7 +109,7 @@ class _Rows:
         self._at, self._by, self._chance = array("d"), array("d"), array("d")
         self._slots, self._deferred = array("q"), array("b")
         self._arm, self._arm_row = array("q"), array("q")
-        self._left = Counter[str]()
+        self._left, self._shown = Counter[str](), ShownArms()
 
     def take(self, row: KeptRow) -> None:
         """Raises UnknownSchema."""
@@ -114,10 +127,12 @@ class _Rows:
             self._left[IMPORTED] += 1
         elif version.position < self._rewards.begins:
             self._left[EARLIER] += 1
-        elif not decision.assignment < 1:
-            self._left[NAMED] += 1
         else:
-            self._add(decision, version.position)
+            self._shown.add(decision)
+            if decision.assignment < 1:
+                self._add(decision, version.position)
+            else:
+                self._left[NAMED] += 1
 
     def _add(self, decision: Decision, position: int) -> None:
         number = len(self._policy)
@@ -160,5 +175,6 @@ class _Rows:
             unit=np.array(self._unit, np.int64)[kept],
             slots=int(slots.max(initial=1)),
             left_out=+self._left,
+            shown=self._shown,
             end=end,
         )

@@ -68,6 +68,10 @@ class Verdict(BaseModel):
     control: str | None
     until: str | None = Field(description="Of the last decision that counts.")
     decisions: int = Field(description="That count, of all policies.")
+    sample_ratio: str = Field(
+        description="Whether shown arms fit their propensities, and visitors the shares."
+    )
+    fits: bool = Field(description="They do; else the verdict is refused.")
     policies: list[PolicyMean]
     uplifts: list[Uplift]
     left_out: dict[str, int] = Field(description="Decisions that do not count, by reason.")

@@ -6,6 +6,7 @@ from datetime import datetime
 import numpy as np
 
 from service.control.report import PolicyMean, State, Uplift
+from service.control.sample_ratio import Mismatch
 from service.control.sequences import Array, Watched, radius
 
 NO_CONTROL = (
@@ -24,6 +25,7 @@ NOTHING_SETTLED = (
     "Nothing can be told yet: no decision whose policy was drawn has its outcome, since the "
     "policies are as they are now. A decision has one at its reward_by at the latest."
 )
+FITS = "Shown arms fit their propensities, and visitors the shares of policies."
 VALID = "95 percent, valid at any time"
 SIZES = 0.1, 0.05, 0.02, 0.01
 """Relative uplifts of a forecast."""
@@ -88,6 +90,14 @@ def too_few(uplift: Uplift, least: int) -> str:
         f"Nothing can be told yet of {_who(uplift)}: of {uplift.decisions:,} decisions, the policy "
         f"with the smaller share has those of {uplift.units:,.0f} visitors in effect, and {least} "
         "are needed."
+    )
+
+
+def of_mismatch(found: Mismatch) -> str:
+    return (
+        f"The log does not hold what was drawn: {found.what} `{found.name}` is in it "
+        f"{found.observed:,} times, where its chances make {found.expected:,.0f}. Decisions are "
+        "missing or doubled, so nothing that it says of policies can be trusted."
     )
 
 

@@ -23,6 +23,8 @@ def table(verdict: Verdict) -> str:
             "safe",
         ]
         lines += ["", *aligned([head, *map(_uplift, verdict.uplifts)])]
+    if verdict.fits and verdict.decisions:
+        lines += ["", verdict.sample_ratio]
     if verdict.left_out:
         lines += ["", *(f"{count:,} left out: {why}." for why, count in verdict.left_out.items())]
     return "\n".join(lines)

@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from service.control import sentences
+from service.control import sample_ratio, sentences
 from service.control.outcomes import Outcomes, read_outcomes
 from service.control.report import Look, PolicyMean, Uplift, Verdict
 from service.control.rewards import Rewards, Start
+from service.control.sample_ratio import Mismatch
 from service.control.sequences import (
     Array,
     Estimate,
@@ -56,7 +57,9 @@ class _Judge:
         self._starts = rewards.starts()
 
     def verdict(self, experiment: str) -> Verdict:
-        outcomes, refused = self._outcomes, self._refusal()
+        outcomes, mismatch = self._outcomes, self._mismatch()
+        ratio = sentences.of_mismatch(mismatch) if mismatch else sentences.FITS
+        refused = self._refusal()
         uplifts = list[Uplift]()
         if self._control is not None and refused is None:
             others = [name for name in self._starts if name != self._control]
@@ -69,15 +72,23 @@ class _Judge:
         state, sentence = sentences.of_all(self._control or "", uplifts, means)
         return Verdict(
             experiment=experiment,
-            state="refused" if refused else state,
-            sentence=refused or sentence,
+            state="refused" if refused or mismatch else state,
+            sentence=refused or (ratio if mismatch else sentence),
             control=self._control,
             until=_time(float(outcomes.at[-1])) if len(outcomes) else None,
             decisions=len(outcomes),
+            sample_ratio=ratio,
+            fits=mismatch is None,
             policies=means,
             uplifts=uplifts,
             left_out=dict(outcomes.left_out.most_common()),
         )
+
+    def _mismatch(self) -> Mismatch | None:
+        half = sample_ratio.ALPHA / 2
+        return self._outcomes.shown.counts.mismatch("arm", half) or self._outcomes.assigned(
+            self._rewards.defined
+        ).mismatch("policy", half)
 
     def _refusal(self) -> str | None:
         if self._control is None:

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_says_a_sentence_and_then_figures(folder: Path) -> None:
     ended = forage("verdict", "--experiment", SHOP, folder=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
-    sentence, _, head, auto, control, _, over, uplift = ended.stdout.splitlines()
+    sentence, _, head, auto, control, _, over, uplift, _, fits = ended.stdout.splitlines()
     assert sentence.startswith("`auto` earns ")
     assert head.split() == [
         *["policy", "decisions", "reward", "95%,", "at", "any", "time", "at", "one", "look", "best"]
@@ -43,6 +43,7 @@ def test_it_says_a_sentence_and_then_figures(folder: Path) -> None:
     assert [line.split()[0] for line in (auto, control, uplift)] == ["auto", "control", "auto"]
     assert over.startswith("over the control  difference")
     assert " since " in uplift
+    assert fits.startswith("Shown arms fit their propensities")
 
 
 def test_json_holds_the_same_sentence(folder: Path) -> None:

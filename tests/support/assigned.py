@@ -64,6 +64,7 @@ class Traffic:
                     "assignment": shares[policy] / total,
                     "model_version": f"{policy}/0@{self.position}",
                     "unit": unit,
+                    "probabilities": [1.0, 0.0, 0.0],
                     **changes,
                 }
                 decision = a_decision(self.number, self.at, **fields)

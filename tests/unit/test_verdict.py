@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from service.control.table import table
 from service.control.verdict import verdict_on
 from service.errors import NotFound
 from service.log.stores.memory import MemoryStore
-from service.state.events import ExperimentDeleted, PolicyReset
+from service.state.events import ExperimentDeleted, PolicyReset, Shown
 from tests.support.archived import SHOP, Shop, a_decision
 from tests.support.assigned import Traffic
 from tests.support.clock import run_virtual
@@ -277,6 +278,61 @@ def test_a_changed_chance_weighs_each_decision_by_its_own() -> None:
     verdict = judged(play)
     assert verdict.state == "open"
     assert [each.mean for each in verdict.policies] == pytest.approx([0.5, 0.5], abs=0.06)
+
+
+# -- what was drawn against what the log holds -----------------------------------------------------
+
+
+def half_shown(lost: float) -> Verdict:
+    """Each of two arms has half of the chances; the rows of one are lost with a chance."""
+
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        for _ in range(3_000):
+            arm = traffic.rng.choice("ab")
+            if arm == "b" and traffic.rng.random() < lost:
+                continue
+            shown = [Shown(arm, 0.5, [])]
+            await traffic.visits(
+                1, EQUAL, arms=["a", "b"], probabilities=[0.5, 0.5], shown=shown, settled=False
+            )
+        traffic.rest()
+        await traffic.visits(1, EQUAL)
+
+    return judged(play)
+
+
+def test_a_log_that_lacks_rows_of_an_arm_is_not_trusted() -> None:
+    verdict = half_shown(0.3)
+    assert (verdict.state, verdict.fits) == ("refused", False)
+    assert re.match(r"The log does not hold what was drawn: arm `[ab]` is in it [\d,]+ times, wh",
+                    verdict.sentence)  # fmt: skip
+    assert verdict.sentence == verdict.sample_ratio
+    assert only(verdict).decisions > 2_000
+    whole = half_shown(0.0)
+    assert (whole.state, whole.fits) == ("open", True)
+    assert whole.sample_ratio in table(whole)
+
+
+def test_a_log_that_lacks_visitors_of_a_policy_is_not_trusted() -> None:
+    """A visitor counts once: those who come often are no mismatch."""
+
+    def seen(lost: float, often: int) -> Verdict:
+        async def play(traffic: Traffic) -> None:
+            await traffic.define(HALF)
+            units = [f"unit-{number}" for number in range(1_500)]
+            kept = [
+                unit
+                for unit in units
+                for _ in range(often if Random(unit).random() < 0.5 else 1)
+                if Random(unit).random() < 0.5 or traffic.rng.random() >= lost
+            ]
+            await traffic.visits(len(kept), EQUAL, units=kept)
+
+        return judged(play)
+
+    assert seen(0.0, 3).fits
+    assert seen(0.5, 1).sample_ratio.startswith("The log does not hold what was drawn: policy `")
 
 
 def test_the_table_names_all() -> None:
