@@ -104,6 +104,7 @@ async def open_services(
             log.background.spawn(services.expiry.run())
             log.background.spawn(services.retention.run())
             log.background.spawn(services.history.run())
+            log.background.spawn(services.verdicts.run())
             yield services
         finally:
             await log.close()
@@ -168,7 +169,7 @@ def assemble(
         history,
         Overview(log, store, telemetry, history, clock),
         Worker(*jobs),
-        Verdicts(Worker(*jobs), clock),
+        Verdicts(Worker(*jobs), log, telemetry),
     )
 
 

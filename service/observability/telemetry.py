@@ -248,6 +248,8 @@ class Telemetry:
         )
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
+        self.mismatched: dict[str, bool] = {}
+        """Experiments whose last verdict found that the log does not hold what was drawn."""
         self.watched: dict[tuple[str, str], Watch] = {}
         self.drift = Drift(clock=clock)
 

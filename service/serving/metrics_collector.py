@@ -26,6 +26,7 @@ EXPERIMENT = {
     "forage_quarantined": "1 while an event that cannot be folded stops the experiment.",
     "forage_snapshot_age_seconds": "Since the last snapshot.",
     "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
+    "forage_sample_ratio_mismatch": "1 where the log does not hold what was drawn.",
     "forage_snapshot_lag_ratio": "Events since the last snapshot over those between two.",
 }
 POLICY = {
@@ -96,6 +97,9 @@ class MetricsCollector:
             age = self._telemetry.snapshot_age(name)
             if age is not None:
                 yield "forage_snapshot_age_seconds", (name,), age
+            if name in self._telemetry.mismatched:
+                wrong = float(self._telemetry.mismatched[name])
+                yield "forage_sample_ratio_mismatch", (name,), wrong
             behind = state.position - self._log.replicas.by_name[name].snapshot_position
             every = self._log.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every

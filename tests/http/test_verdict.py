@@ -9,6 +9,8 @@ from service.clock import Clock
 from service.definition.experiment import load_definition
 from service.evaluation.running import Worker
 from service.evaluation.verdicts import Verdicts
+from service.log.log import Log
+from service.observability.telemetry import Telemetry
 from service.state.fold import State
 from tests.support.clock import run_virtual
 from tests.support.service import SHOP, Json, Wire, expect_problem, serving
@@ -59,9 +61,11 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
         async def run(self, experiment: str) -> Json:
             asked.append(experiment)
             clock.now += clock.takes
-            return {"number": len(asked)}
+            return {"number": len(asked), "fits": len(asked) > 1}
 
-    verdicts, state = Verdicts(cast(Worker, Slow()), clock), State("shop")
+    telemetry = Telemetry(clock)
+    verdicts = Verdicts(cast(Worker, Slow()), cast(Log, None), telemetry)
+    state = State("shop")
 
     def number() -> object:
         return run_virtual(verdicts.of(state))["number"]
@@ -71,6 +75,7 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
         assert number() == number() == before + 1
         clock.now += kept - 0.1
         assert number() == before + 1
+        assert telemetry.mismatched == {"shop": before == 0}
         clock.now += 0.2
     assert number() == 3
 

@@ -84,4 +84,5 @@ def used(**settings: Any) -> Iterator[Wire]:
             wire.run(wire.services.log.snapshots.save(wire.services.log.replicas.by_name["shop"]))
         wire.run(wire.services.retention.trim_all())
         wire.services.telemetry.refused.labels("missing").inc()
+        wire.services.telemetry.mismatched["shop"] = False
         yield wire
