@@ -14,7 +14,7 @@ from service.features.schema import Schema, distinct_contexts, width
 from service.features.view import View
 from service.state.fold import State
 from service.state.learner import REMEMBERED
-from service.state.order import MOST
+from service.state.order import MOST, MOST_NUMBERS
 
 NUMBER = 8
 
@@ -54,7 +54,7 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
         if kept := policy.window or (REMEMBERED if policy.change else 0):
             numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
         if policy.in_order:
-            numbers += MOST * (3 * schema.width + SETTLEMENT / NUMBER)
+            numbers += min(MOST * schema.width, MOST_NUMBERS) + MOST * SETTLEMENT / NUMBER
         found[f"policies.{name}"] = int(NUMBER * numbers)
     return found
 

@@ -32,8 +32,9 @@ EARLY = 256
 GRACE_SECONDS = 60.0
 """A reward waits so much longer than its `reward_by`, at most: there may be no default to come."""
 
-MOST = 10_000
-"""Settlements that are kept. Beyond, the oldest are learned, and a head does not start anew."""
+MOST, MOST_NUMBERS = 10_000, 2**21
+"""Settlements that are kept, and numbers in their rows. Beyond, the oldest are learned, and a head
+does not start anew."""
 
 AT_ONCE = 64
 """Waiting rewards that one event releases: it holds up the event loop for some ten milliseconds."""
@@ -81,6 +82,13 @@ class DecisionOrder:
     def waiting(self) -> int:
         """Rewards that are not learned yet."""
         return len(self._kept) if self.waits else 0
+
+    @property
+    def _is_full(self) -> bool:
+        if not self._kept:
+            return False
+        width = next(iter(self._kept.values())).x.size
+        return len(self._kept) > min(MOST, MOST_NUMBERS // max(width, 1))
 
     def take(self, event: Learned, found: list[SettledReward]) -> tuple[bool, list[Batch]]:
         """Take in what an event teaches. Return whether the head starts anew before it learns, and
@@ -138,7 +146,7 @@ class DecisionOrder:
             self._first_due = min(self._first_due, due)
         if not due or self.past >= self._first_due:
             self.early -= 1
-        if len(self._kept) > MOST:
+        if self._is_full:
             self.early = 0
         if not self.early:
             self._kept, self._queue = {}, []
@@ -150,7 +158,7 @@ class DecisionOrder:
             due, number, key = self._queue[0]
             kept = self._kept.get(key)
             if kept is not None and kept.number == number:
-                if self.early or (self.waits and due > self.past and len(self._kept) <= MOST):
+                if self.early or (self.waits and due > self.past and not self._is_full):
                     break
                 del self._kept[key]
                 released.append((key, kept.settled(key[1])))

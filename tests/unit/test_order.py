@@ -168,8 +168,11 @@ def test_once_defaults_are_few_rewards_do_not_wait_any_more() -> None:
     assert learner_of(log).active.settled == learner_of(log).rewards
 
 
-def test_more_than_fit_are_learned_before_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(order, "MOST", 50)
+@pytest.mark.parametrize(("bound", "value"), [("MOST", 50), ("MOST_NUMBERS", 50 * 6)])
+def test_more_than_fit_are_learned_before_their_time(
+    monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+) -> None:
+    monkeypatch.setattr(order, bound, value)
     log = opened({"kind": "auto"})
     folded(by_default(log, visits(3_000)), log)
     assert 0 < order_of(log).waiting <= 51
