@@ -1,6 +1,7 @@
 """The clocks of a process. What needs the time is given a `Clock`; asyncio has the event loop's."""
 
 import time
+from datetime import UTC, datetime
 from typing import Final
 
 _BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -24,3 +25,8 @@ class Clock:
 
 
 SYSTEM: Final = Clock()
+
+
+def iso(at: float) -> str:
+    """Unix seconds as ISO 8601, in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Tables of text."""
+"""Tables and numbers as text."""
 
 from collections.abc import Sequence
 
@@ -9,3 +9,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
     ]
+
+
+def figure(value: float) -> str:
+    """Two significant digits, or all in front of the point."""
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"

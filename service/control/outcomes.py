@@ -8,23 +8,20 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from service.control.rewards import Defined, Rewards
+from service.control.rewards import EARLIER, OPEN, UNREADABLE, Rewards, read_decision
 from service.control.sample_ratio import Counts, ShownArms
 from service.control.sequences import Array, Index
-from service.errors import StoreError, UnknownSchema
 from service.log.reading import SILENT, Progress
 from service.log.replay import row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
-from service.serving.rederive import is_imported, is_whole, model_version
-from service.state.events import Decision, decode_decision
+from service.serving.rederive import is_imported
+from service.state.events import Decision
 
-UNREADABLE = "their rows are damaged"
-OPEN = "their reward may still come, or one before them is waited for"
 NOT_SHOWN = "they were made ahead and never shown"
 NAMED = "their requests named the policy"
 IMPORTED = "they were imported"
-EARLIER = "made before the log's origin, of which the events were trimmed"
+DELETED = "they were made before the experiment was deleted"
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,8 @@ class Outcomes:
     unit       (n,) a number for each visitor; decisions without one have a number each
     slots      of the longest slate
     left_out   how many others, by reason
-    shown      arms of all decisions against their propensities
-    end        unix seconds of the last that the log holds
+    drawn      what the rows hold against what was drawn, of all decisions: the arms shown, by
+               their propensities, and visitors at their first decision, by the shares of policies
     """
 
     names: list[str]
@@ -53,8 +50,7 @@ class Outcomes:
     unit: Index
     slots: int
     left_out: Counter[str]
-    shown: ShownArms
-    end: float
+    drawn: dict[str, Counts]
 
     def __len__(self) -> int:
         return len(self.policy)
@@ -64,25 +60,6 @@ class Outcomes:
         return np.isin(
             self.policy, [place for place, name in enumerate(self.names) if name in names]
         )
-
-    def shares(self, names: set[str], defined: list[Defined]) -> Array:
-        """The chance that one of these policies is drawn, at each decision, (n,)."""
-        chances = list[float]()
-        for each in defined:
-            shares = {name: policy.share for name, policy in each.definition.policies.items()}
-            chances.append(sum(shares.get(name, 0.0) for name in names) / sum(shares.values()))
-        held = np.searchsorted([each.position for each in defined], self.position, "right") - 1
-        return np.array(chances)[np.maximum(held, 0)]
-
-    def assigned(self, defined: list[Defined]) -> Counts:
-        """Visitors by policy, at the first decision of each, against shares."""
-        first = np.unique(self.unit, return_index=True)[1]
-        counts = Counts(self.names)
-        for place, name in enumerate(self.names):
-            chance = self.shares({name}, defined)[first]
-            drawn = float((self.policy[first] == place).sum())
-            counts.sums[:, place] = drawn, chance.sum(), (chance * (1 - chance)).sum()
-        return counts
 
 
 async def read_outcomes(
@@ -113,24 +90,21 @@ class _Rows:
 
     def take(self, row: KeptRow) -> None:
         """Raises UnknownSchema."""
-        try:
-            decision = decode_decision(row.payload)
-        except UnknownSchema:
-            raise
-        except StoreError:
+        found, defined = read_decision(row), self._rewards.defined
+        if found is None:
             self._left[UNREADABLE] += 1
             return
-        version = model_version(decision)
-        if version is None or not is_whole(decision):
-            self._left[UNREADABLE] += 1
-        elif is_imported(decision):
+        decision, position = found
+        if is_imported(decision):
             self._left[IMPORTED] += 1
-        elif version.position < self._rewards.begins:
+        elif position < self._rewards.begins:
             self._left[EARLIER] += 1
+        elif not defined or position < defined[0].position:
+            self._left[DELETED] += 1
         else:
             self._shown.add(decision)
             if decision.assignment < 1:
-                self._add(decision, version.position)
+                self._add(decision, position)
             else:
                 self._left[NAMED] += 1
 
@@ -175,6 +149,17 @@ class _Rows:
             unit=np.array(self._unit, np.int64)[kept],
             slots=int(slots.max(initial=1)),
             left_out=+self._left,
-            shown=self._shown,
-            end=end,
+            drawn={"arm": self._shown.counts, "policy": self._assigned()},
         )
+
+    def _assigned(self) -> Counts:
+        """Visitors by the policy of their first decision, whatever came of it."""
+        first = np.unique(np.array(self._unit, np.int64), return_index=True)[1]
+        policy = np.array(self._policy, np.int64)[first]
+        positions = np.array(self._position, np.int64)[first]
+        counts = Counts(list(self._names))
+        for place, name in enumerate(self._names):
+            chance = self._rewards.shares({name}, positions)
+            drawn = float((policy == place).sum())
+            counts.sums[:, place] = drawn, chance.sum(), (chance * (1 - chance)).sum()
+        return counts

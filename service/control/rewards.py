@@ -8,21 +8,43 @@ import numpy as np
 import numpy.typing as npt
 
 from service.definition.experiment import Definition
+from service.errors import StoreError, UnknownSchema
 from service.log.reading import Progress
 from service.log.replay import origin_of, replay
 from service.log.stores import Store
+from service.log.stores.base import KeptRow
+from service.serving.rederive import is_whole, model_version
 from service.state.events import (
     AnyEvent,
+    Decision,
     ExperimentDefined,
     ExperimentDeleted,
     Learned,
     PolicyReset,
     Tombstone,
+    decode_decision,
     outcomes,
 )
 from service.state.fold import State
 
 Array = npt.NDArray[np.float64]
+
+UNREADABLE = "their rows are damaged"
+OPEN = "their reward may still come, or one before them is waited for"
+EARLIER = "made before the log's origin, of which the events were trimmed"
+
+
+def read_decision(row: KeptRow) -> tuple[Decision, int] | None:
+    """A decision, and the position of the state that made it; None where the row is damaged. Raises
+    UnknownSchema."""
+    try:
+        decision = decode_decision(row.payload)
+    except UnknownSchema:
+        raise
+    except StoreError:
+        return None
+    version = model_version(decision)
+    return (decision, version.position) if version and is_whole(decision) else None
 
 
 @dataclass(frozen=True)
@@ -47,6 +69,7 @@ class Rewards:
     """The last reward of each shown arm, by the hash of (decision, arm), and all definitions.
 
     end      the largest `at` of an event
+    defined  since the experiment was last deleted, if it was
     erased   positions of events that were erased
     begins   settlements up to here were trimmed
     """
@@ -123,6 +146,15 @@ class Rewards:
         settled = self._sorted[last] == keys
         values = np.array(self._values)[self._order[last]]
         return np.where(settled & ~np.isnan(values), values, 0.0), settled
+
+    def shares(self, names: set[str], positions: npt.NDArray[np.int64]) -> Array:
+        """The chance that one of these policies is drawn, at each position, (n,)."""
+        chances = list[float]()
+        for each in self.defined:
+            shares = {name: policy.share for name, policy in each.definition.policies.items()}
+            chances.append(sum(shares.get(name, 0.0) for name in names) / sum(shares.values()))
+        held = np.searchsorted([each.position for each in self.defined], positions, "right") - 1
+        return np.array(chances)[held]
 
     def starts(self) -> dict[str, Start]:
         """Where each policy with a share began as it is now: at its share, at the last change of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.control.sequences import Array, radius
+from service.control.sequences import Array, Index, radius
 from service.state.events import Decision
 
 ALPHA = 0.001
@@ -38,13 +38,13 @@ class Counts:
         self.names = {name: place for place, name in enumerate(names)}
         self.sums = np.zeros((3, max(len(names), 16)))
 
-    def add(self, places: np.ndarray, drawn: int, chances: Array) -> None:
+    def add(self, places: Index, drawn: int, chances: Array) -> None:
         """places: of the names that could be drawn; drawn: the place of the one that was."""
         self.sums[0, drawn] += 1
         self.sums[1, places] += chances
         self.sums[2, places] += chances * (1 - chances)
 
-    def places(self, names: Sequence[str]) -> np.ndarray:
+    def places(self, names: Sequence[str]) -> Index:
         for name in names:
             self.names.setdefault(name, len(self.names))
         if len(self.names) > self.sums.shape[1]:
@@ -70,12 +70,13 @@ class ShownArms:
 
     def __init__(self) -> None:
         self.counts = Counts()
-        self._last: tuple[list[str], np.ndarray] = [], np.array([], dtype=np.int64)
+        self._last: tuple[list[str], Index] = [], np.array([], dtype=np.int64)
 
     def add(self, decision: Decision) -> None:
         arms, places = self._last
         if arms != decision.arms:
-            if len(self.counts.names) + len(decision.arms) > MOST:
+            known = self.counts.names
+            if len(known) + sum(arm not in known for arm in decision.arms) > MOST:
                 return
             places = self.counts.places(decision.arms)
             self._last = decision.arms, places

@@ -8,6 +8,7 @@ import numpy as np
 from service.control.report import PolicyMean, State, Uplift
 from service.control.sample_ratio import Mismatch
 from service.control.sequences import Array, Watched, radius
+from service.tables import figure
 
 NO_CONTROL = (
     "Nothing can be told: the experiment names no control. Set `control` to the policy that the "
@@ -59,7 +60,7 @@ class Forecast:
                     "after more than a year" if seconds > LONGEST else f"in about {_long(seconds)}"
                 )
                 return f"at today's rate {would} {when}"
-        return f"one of {100 * SIZES[-1]:g} percent would have shown"
+        return f"an uplift of {100 * SIZES[-1]:g} percent would have shown"
 
     def _needed(self, difference: float) -> float:
         """Decisions after which the interval is as wide as a difference, to either side."""
@@ -101,13 +102,11 @@ def of_mismatch(found: Mismatch) -> str:
     )
 
 
-def of_all(
-    control: str, uplifts: Sequence[Uplift], means: Sequence[PolicyMean]
-) -> tuple[State, str]:
+def of_all(uplifts: Sequence[Uplift], means: Sequence[PolicyMean]) -> tuple[State, str]:
     """What holds of an experiment, in a sentence or two."""
     single = [each for each in uplifts if each.policy is not None]
     if not single:
-        return "open", ""
+        return "refused", NOTHING_SETTLED
     better = [each for each in single if each.state == "better"]
     if better:
         first = max(better, key=lambda each: each.interval[0])
@@ -136,11 +135,6 @@ def _between(ends: Sequence[float], less: bool) -> str:
     """`12 to 19`, or of a loss of -19 to -12."""
     low, high = (-ends[1], -ends[0]) if less else ends
     return f"{figure(low)} to {figure(high)}"
-
-
-def figure(value: float) -> str:
-    """Two significant digits, or all in front of the point."""
-    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
 def _clock(uplift: Uplift) -> str:

@@ -1,9 +1,8 @@
 """Which policy pays: each compared with the control, in one sentence and in figures."""
 
-from datetime import UTC, datetime
-
 import numpy as np
 
+from service.clock import iso
 from service.control import sample_ratio, sentences
 from service.control.outcomes import Outcomes, read_outcomes
 from service.control.report import Look, PolicyMean, Uplift, Verdict
@@ -20,6 +19,7 @@ from service.control.sequences import (
     sum_of_squares,
     terms,
 )
+from service.definition.experiment import Definition
 from service.errors import NotFound
 from service.log.reading import SILENT, Progress, single_experiment
 from service.log.stores import Store
@@ -41,61 +41,80 @@ async def verdict_on(
     outcomes, rewards = await read_outcomes(store, name, progress)
     if not rewards.defined:
         raise NotFound("the experiment was deleted", path="experiment")
-    return _Judge(outcomes, rewards).verdict(name)
+    definition, starts = rewards.defined[-1].definition, rewards.starts()
+    means, uplifts = list[PolicyMean](), list[Uplift]()
+    state, sentence = "refused", _refusal(definition, starts)
+    if not sentence:
+        judge = _Judge(outcomes, rewards, str(definition.control), starts)
+        uplifts = judge.uplifts()
+        means = judge.means() if uplifts else []
+        state, sentence = sentences.of_all(uplifts, means)
+    mismatch = _mismatch(outcomes)
+    if mismatch is not None and uplifts:
+        state, sentence = "refused", sentences.of_mismatch(mismatch)
+    return Verdict(
+        experiment=name,
+        state=state,
+        sentence=sentence,
+        control=definition.control,
+        until=iso(float(outcomes.at[-1])) if len(outcomes) else None,
+        decisions=len(outcomes),
+        sample_ratio=sentences.of_mismatch(mismatch) if mismatch else sentences.FITS,
+        fits=mismatch is None,
+        policies=means,
+        uplifts=uplifts,
+        left_out=dict(outcomes.left_out.most_common()),
+    )
+
+
+def _refusal(definition: Definition, starts: dict[str, Start]) -> str:
+    """Why nothing can be told, whatever the log holds; '' where something may be."""
+    if definition.control is None:
+        return sentences.NO_CONTROL
+    if definition.control not in starts or len(starts) < 2:
+        return sentences.NO_SHARE.format(definition.control)
+    return sentences.NO_DEFAULT if definition.reward.default is None else ""
+
+
+def _mismatch(outcomes: Outcomes) -> Mismatch | None:
+    alpha = sample_ratio.ALPHA / len(outcomes.drawn)
+    found = [counts.mismatch(what, alpha) for what, counts in outcomes.drawn.items()]
+    return next(filter(None, found), None)
 
 
 class _Judge:
-    def __init__(self, outcomes: Outcomes, rewards: Rewards) -> None:
+    """starts: of the policies that share the traffic, the control among them."""
+
+    def __init__(
+        self, outcomes: Outcomes, rewards: Rewards, control: str, starts: dict[str, Start]
+    ) -> None:
         self._outcomes, self._rewards = outcomes, rewards
+        self._control, self._starts = control, starts
         self._rules = rewards.defined[-1].definition.reward
-        self._control = rewards.defined[-1].definition.control
         low, high = (
             end(limit, limit * outcomes.slots)
             for end, limit in zip((min, max), self._rules.limits, strict=True)
         )
         self._limits, self._span = (low, high), high - low
-        self._starts = rewards.starts()
 
-    def verdict(self, experiment: str) -> Verdict:
-        outcomes, mismatch = self._outcomes, self._mismatch()
-        ratio = sentences.of_mismatch(mismatch) if mismatch else sentences.FITS
-        refused = self._refusal()
-        uplifts = list[Uplift]()
-        if self._control is not None and refused is None:
-            others = [name for name in self._starts if name != self._control]
-            compared: list[str | None] = [*others, None] if len(others) > 1 else [*others]
-            found = [self._uplift(name, ALPHA / len(compared)) for name in compared]
-            uplifts = [each for each in found if each is not None]
-            if not uplifts:
-                refused = sentences.NOTHING_SETTLED
-        means = self._means() if refused is None else []
-        state, sentence = sentences.of_all(self._control or "", uplifts, means)
-        return Verdict(
-            experiment=experiment,
-            state="refused" if refused or mismatch else state,
-            sentence=refused or (ratio if mismatch else sentence),
-            control=self._control,
-            until=_time(float(outcomes.at[-1])) if len(outcomes) else None,
-            decisions=len(outcomes),
-            sample_ratio=ratio,
-            fits=mismatch is None,
-            policies=means,
-            uplifts=uplifts,
-            left_out=dict(outcomes.left_out.most_common()),
-        )
+    def uplifts(self) -> list[Uplift]:
+        """Of each policy, and of all together where there are several; none before any decision
+        counts."""
+        others = [name for name in self._starts if name != self._control]
+        compared: list[str | None] = [*others, None] if len(others) > 1 else [*others]
+        found = [self._uplift(name, ALPHA / len(compared)) for name in compared]
+        return [each for each in found if each is not None]
 
-    def _mismatch(self) -> Mismatch | None:
-        half = sample_ratio.ALPHA / 2
-        return self._outcomes.shown.counts.mismatch("arm", half) or self._outcomes.assigned(
-            self._rewards.defined
-        ).mismatch("policy", half)
-
-    def _refusal(self) -> str | None:
-        if self._control is None:
-            return sentences.NO_CONTROL
-        if self._control not in self._starts or len(self._starts) < 2:
-            return sentences.NO_SHARE.format(self._control)
-        return sentences.NO_DEFAULT if self._rules.default is None else None
+    def means(self) -> list[PolicyMean]:
+        names = list(self._starts)
+        means = [self._mean(name) for name in names]
+        rows = self._rows(self._since(*names))
+        compared = [self._terms({name}, rows) for name in names]
+        if any(each.e.any() for each in compared):
+            best = chances_of_best(compared, self._outcomes.unit[rows])
+            for one, chance in zip(means, best, strict=True):
+                one.best = chance
+        return means
 
     # -- figures -------------------------------------------------------------------------------
 
@@ -107,26 +126,14 @@ class _Judge:
         drawn = self._outcomes.of(names)
         chance = self._outcomes.chance
         if len(names) > 1:
-            chance = self._outcomes.shares(names, self._rewards.defined)
+            chance = self._rewards.shares(names, self._outcomes.position)
         reward, first = self._outcomes.reward, self._rules.default or 0.0
         return terms(drawn[rows], chance[rows], reward[rows], first, self._span)
 
     def _rows(self, start: Start) -> Index:
         return np.flatnonzero(self._outcomes.position >= start.position)
 
-    def _means(self) -> list[PolicyMean]:
-        names = list(self._starts)
-        means = [self._mean(name) for name in names]
-        rows = self._rows(self._since(*names))
-        compared = [self._terms({name}, rows) for name in names]
-        if any(each.e.any() for each in compared):
-            best = chances_of_best(compared, self._outcomes.unit[rows])
-            for one, chance in zip(means, best, strict=True):
-                one.best = chance
-        return means
-
     def _mean(self, name: str) -> PolicyMean:
-        assert self._control is not None
         start = self._since(name, self._control)
         rows = self._rows(start)
         own = int(self._outcomes.of({name})[rows].sum())
@@ -136,7 +143,7 @@ class _Judge:
             found = watched.estimate().within(*self._limits)
         return PolicyMean(
             policy=name,
-            since=_time(start.at),
+            since=iso(start.at),
             decisions=own,
             mean=found and found.value,
             interval=found and found.interval,
@@ -146,7 +153,6 @@ class _Judge:
 
     def _uplift(self, name: str | None, alpha: float) -> Uplift | None:
         """None: no decision counts yet."""
-        assert self._control is not None
         start = self._since(self._control, *([] if name is None else [name]))
         rows = self._rows(start)
         if not len(rows):
@@ -155,9 +161,9 @@ class _Judge:
         own, control = (self._terms(names, rows) for names in both)
         unit, at = self._outcomes.unit[rows], self._outcomes.at[rows]
         watched = Watched(own - control, unit, alpha)
-        found, defined = watched.estimate(), self._rewards.defined
-        chances = [self._outcomes.shares(names, defined)[rows] for names in both]
-        effective = effective_units(np.minimum(*chances), unit)
+        found, positions = watched.estimate(), self._outcomes.position[rows]
+        rarer = np.minimum(*(self._rewards.shares(names, positions) for names in both))
+        effective = effective_units(rarer, unit)
         enough = _first_with_enough(effective)
         safe = watched.safe_since()
         safe = None if safe is None or enough is None else max(safe, enough)
@@ -168,7 +174,7 @@ class _Judge:
             policy=name,
             state="refused" if enough is None else "open",
             sentence="",
-            since=_time(start.at),
+            since=iso(start.at),
             decisions=len(rows),
             units=float(effective[-1]),
             mean=float(own.z.mean()),
@@ -178,7 +184,7 @@ class _Judge:
             fixed_interval=found.fixed,
             ratio=float(own.z.sum() / control.z.sum()) if ratio else None,
             ratio_interval=ratio,
-            safe_since=None if safe is None else _time(float(at[safe])),
+            safe_since=None if safe is None else iso(float(at[safe])),
             safe_decisions=None if safe is None else safe + 1,
             history=_history(watched, at),
         )
@@ -193,7 +199,7 @@ class _Judge:
 
     def _others(self) -> set[str]:
         return {name for each in self._rewards.defined for name in each.definition.policies} - {
-            str(self._control)
+            self._control
         }
 
 
@@ -225,7 +231,3 @@ def _history(watched: Watched, at: Array) -> list[Look]:
         )
         for row, value, half in zip(rows, values.tolist(), halves.tolist(), strict=True)
     ]
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

@@ -193,7 +193,9 @@ def over_logged(log: Logged, confidence: float) -> tuple[float, Interval]:
     top, bottom, weight = grouped(log.group, terms.top - log.reward, terms.bottom, log.weight)
     low, high = _rewards_seen(log)
     span = high - low
-    interval = adjusted(top, bottom, np.maximum(weight, bottom), (-span, span), confidence)
+    # A decision that the target would not have made still weighs as one of the log.
+    weight = np.maximum(weight, bottom)
+    interval = adjusted(top, bottom, weight, (-span, span), confidence)
     return terms.value - float(log.reward.mean()), interval
 
 

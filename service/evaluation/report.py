@@ -1,14 +1,13 @@
 """An evaluation as a table and as JSON."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from math import isfinite
 
-from service.control.sentences import figure
+from service.clock import iso
 from service.evaluation.estimators import NAMES
 from service.evaluation.evaluate import Evaluation, PolicyValue
 from service.evaluation.intervals import Interval
-from service.tables import aligned
+from service.tables import aligned, figure
 
 TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR"}
 PER_DECISION, FIRST_SLOT = "reward_per_decision", "reward_of_first_slot"
@@ -22,8 +21,8 @@ def as_json(found: Evaluation) -> dict[str, object]:
     del content["first_slot"]
     return {
         **content,
-        "since": _time(found.since),
-        "until": _time(found.until),
+        "since": None if found.since is None else iso(found.since),
+        "until": None if found.until is None else iso(found.until),
         "metric": FIRST_SLOT if found.first_slot else PER_DECISION,
         "sentence": sentence(found),
         "logged": {"value": found.logged, "interval": content.pop("logged_interval")},
@@ -42,10 +41,6 @@ def _policy_as_json(value: PolicyValue) -> dict[str, object]:
     }
 
 
-def _time(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
-
-
 def sentence(found: Evaluation) -> str:
     """What to conclude, and what to do where the log cannot tell."""
     told = [each for each in found.policies if not each.refused]
@@ -54,7 +49,7 @@ def sentence(found: Evaluation) -> str:
     if not told or found.logged is None:
         own = ", ".join(f"{name} {mean:.3g}" for name, mean in found.earned_by.items())
         return (
-            f"The log cannot tell what these policies would have earned. On their own decisions "
+            "The log cannot tell what these policies would have earned. On their own decisions "
             f"policies earned: {own}. Give a policy a share of the traffic, and `forage verdict` "
             "compares it with the control."
         )
@@ -138,7 +133,9 @@ def _row(value: PolicyValue) -> list[str]:
 
 def _head(found: Evaluation) -> str:
     by = ", ".join(f"{policy} {count:,}" for policy, count in found.logged_by.items())
-    when = f" from {_time(found.since)} to {_time(found.until)}" if found.since is not None else ""
+    when = ""
+    if found.since is not None and found.until is not None:
+        when = f" from {iso(found.since)} to {iso(found.until)}"
     how = "as they stood before" if found.frozen else "as they learned"
     return (
         f"{found.experiment}: {found.decisions:,} decisions{when}"

@@ -12,15 +12,14 @@ from math import nan
 import numpy as np
 import numpy.typing as npt
 
-from service.control.rewards import Rewards
-from service.errors import StoreError, UnknownSchema
+from service.control.rewards import EARLIER, OPEN, UNREADABLE, Rewards, read_decision
 from service.evaluation.request import Selection
 from service.log.reading import SILENT, Progress
 from service.log.replay import row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
-from service.serving.rederive import is_imported, is_whole, model_version
-from service.state.events import Decision, decode_decision
+from service.serving.rederive import is_imported
+from service.state.events import Decision
 
 
 @dataclass
@@ -43,11 +42,8 @@ class SelectedDecisions:
         return len(self.numbers)
 
 
-UNREADABLE = "their rows are damaged"
-OPEN = "their reward may still come, or one before them is waited for"
 UNKNOWN = "their outcome is unknown (no reward, no default, or never shown)"
 CANDIDATES = "imported without the arms that could have been shown"
-EARLIER = "made before the log's origin, of which the events were trimmed"
 
 
 async def choose(
@@ -81,20 +77,14 @@ class _RowSelection:
 
     def take(self, row: KeptRow) -> None:
         """Raises UnknownSchema."""
-        try:
-            decision = decode_decision(row.payload)
-        except UnknownSchema:
-            raise
-        except StoreError:
+        found = read_decision(row)
+        if found is None:
             self._left[UNREADABLE] += 1
             return
-        version = model_version(decision)
-        if version is None or not is_whole(decision):
-            self._left[UNREADABLE] += 1
-            return
+        decision, position = found
         imported, first = is_imported(decision), decision.shown[0]
         selected = _is_selected(decision, self._selection)
-        if not imported and version.position < self._rewards.begins:
+        if not imported and position < self._rewards.begins:
             self._left[EARLIER] += selected
             return
         self._end = max(self._end, decision.at)
@@ -114,7 +104,7 @@ class _RowSelection:
             value = self._rewards.default  # overdue, even if no service has logged it yet
         self._numbers.append(row.number)
         self._times.append(decision.at)
-        self._positions.append(settled[1] - 1 if imported and settled else version.position)
+        self._positions.append(settled[1] - 1 if imported and settled else position)
         self._values.append(value)
 
     def chosen(self) -> SelectedDecisions:

@@ -56,7 +56,7 @@ class Worker:
         if self._store.startswith("memory"):
             raise Invalid("no other process can read the log of a service on memory://")
         if self.busy and self._waiting >= self._most:
-            raise Busy(f"{self._most} evaluations wait already: ask again when one has ended")
+            raise Busy(f"{self._most} wait already: ask again when one has ended")
         self._waiting += 1
         try:
             await self._one.acquire()

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import dataclass
+from math import inf
 
 from service.errors import Refused, StoreError
 from service.evaluation.running import Worker
@@ -43,6 +44,8 @@ class Verdicts:
                 answer = await self._worker.run(state.name)
                 ended = clock.monotonic()
                 until = ended + max(FRESH_SECONDS, TIMES * (ended - began))
+                if answer["control"] is None:
+                    until = inf  # until the definition names one
                 kept = self._kept[state.name] = _Kept(state.revision, until, answer)
                 self._telemetry.mismatched[state.name] = not answer["fits"]
             return kept.answer

@@ -13,8 +13,9 @@ from functools import cache
 
 import numpy as np
 
+from service.control.rewards import EARLIER, UNREADABLE
 from service.errors import Invalid, LogGap, NotFound
-from service.evaluation.rows import EARLIER, UNREADABLE, SelectedDecisions
+from service.evaluation.rows import SelectedDecisions
 from service.evaluation.targets import ExtraPolicies, frozen, guesses
 from service.features.schema import Array
 from service.log.reading import SILENT, Progress

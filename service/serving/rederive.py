@@ -162,6 +162,7 @@ def check_event(position: int, event: Learned, decision: Decision) -> Discrepanc
     fields = {
         "policy of the event": (event.policy, decision.policy),
         "schema_version of the event": (event.schema_version, decision.schema_version),
+        "reward_by of the event": (event.reward_by or decision.reward_by, decision.reward_by),
     }
     if found := _unequal("fields", decision, fields, f" at position {position}"):
         return found

@@ -26,6 +26,9 @@ WINDOW = 200
 LATE, PROMPT = 0.25, 0.125
 """The share from which on rewards wait, and below which they no longer do."""
 
+LEAST = 16
+"""Settlements before that share says something."""
+
 EARLY = 256
 """Settlements after the first `reward_by` in which a head may start anew."""
 
@@ -103,7 +106,7 @@ class DecisionOrder:
         if self.early:
             self._count(defaulted)
             self._keep(event.decision, due, found, defaulted=defaulted)
-            if self.late >= LATE:
+            if self.late >= LATE and self.count >= LEAST:
                 self.waits, self.early = True, 0
                 return True, self._released()
             self._pass(due)

@@ -99,7 +99,7 @@ def test_one_runs_at_a_time_and_few_wait(wire: Wire, monkeypatch: pytest.MonkeyP
 
     answers = wire.run(three())
     assert sorted(answer.status_code for answer in answers) == [200, 200, 409]
-    assert "1 evaluations wait already" in next(a for a in answers if a.status_code == 409).text
+    assert "1 wait already" in next(a for a in answers if a.status_code == 409).text
 
 
 def test_one_that_takes_too_long_is_ended_and_another_can_be_asked(wire: Wire) -> None:

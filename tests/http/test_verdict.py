@@ -12,7 +12,7 @@ from service.evaluation.verdicts import Verdicts
 from service.log.log import Log
 from service.observability.telemetry import Telemetry
 from service.state.fold import State
-from tests.support.clock import run_virtual
+from tests.support.clock import SetClock, run_virtual
 from tests.support.service import SHOP, Json, Wire, expect_problem, serving
 
 PATH = "/experiments/shop/verdict"
@@ -61,7 +61,7 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
         async def run(self, experiment: str) -> Json:
             asked.append(experiment)
             clock.now += clock.takes
-            return {"number": len(asked), "fits": len(asked) > 1}
+            return {"number": len(asked), "fits": len(asked) > 1, "control": "random"}
 
     telemetry = Telemetry(clock)
     verdicts = Verdicts(cast(Worker, Slow()), cast(Log, None), telemetry)
@@ -80,6 +80,24 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
     assert number() == 3
 
 
+def test_without_a_control_a_verdict_is_kept_until_the_definition_changes() -> None:
+    """A console asks every ten seconds, and each answer would take a process."""
+    asked = list[str]()
+
+    class Refusing:
+        async def run(self, experiment: str) -> Json:
+            asked.append(experiment)
+            return {"fits": True, "control": None}
+
+    clock, state = SetClock(), State("shop")
+    verdicts = Verdicts(cast(Worker, Refusing()), cast(Log, None), Telemetry(clock))
+    for revision in (0, 0, 1):
+        state.revision = revision
+        run_virtual(verdicts.of(state))
+        clock.skip(1e6)
+    assert len(asked) == 2
+
+
 def test_a_log_that_no_other_process_can_read_has_no_verdict() -> None:
     with serving() as wire:
         problem = expect_problem(wire.get(PATH), 422)
@@ -87,7 +105,7 @@ def test_a_log_that_no_other_process_can_read_has_no_verdict() -> None:
         expect_problem(wire.get("/experiments/mall/verdict"), 404)
 
 
-def test_a_control_has_to_be_a_policy_with_a_share() -> None:
+def test_a_control_has_to_be_a_policy() -> None:
     def put(wire: Wire, control: str) -> str:
         answer = wire.put("/experiments/shop", {**controlled(), "control": control})
         return str(expect_problem(answer, 422)["errors"][0]["message"])

@@ -110,3 +110,13 @@ def test_an_event_out_of_time_order_is_named() -> None:
         stranger = msgspec.structs.replace(settled(store)[0], at=last.at - late_s, settled=[])
         position = append(store, stranger)
         assert (("time", f"position {position}") in kinds(store)) is expected
+
+
+def test_a_reward_by_that_is_not_the_decision_s_is_named() -> None:
+    """Heads learn in its order. 0 stands for none that is waited for."""
+    for change, expected in ((5.0, True), (0.0, False)):
+        store = taught()
+        other = msgspec.structs.replace(settled(store)[0], reward_by=change, settled=[])
+        append(store, other)
+        found = [each for each in audited(store).kept if "reward_by of the event" in each.what]
+        assert bool(found) is expected

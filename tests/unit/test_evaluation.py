@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.control.rewards import EARLIER, OPEN
 from service.definition.select_request import SelectRequest
 from service.errors import ConfigurationError, Invalid, NotFound
 from service.evaluation.evaluate import Evaluation, evaluate
 from service.evaluation.report import as_json, table
 from service.evaluation.request import EvaluationRequest, Selection
-from service.evaluation.rows import EARLIER, OPEN, UNKNOWN, choose
+from service.evaluation.rows import UNKNOWN, choose
 from service.evaluation.targets import ExtraPolicies
 from service.evaluation.walk import ABSENT, LoggedDecision, Walk
 from service.http.services import Services

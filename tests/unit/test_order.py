@@ -136,6 +136,17 @@ def test_rewards_that_are_sent_with_their_misses_are_learned_at_once() -> None:
     assert (order_of(log).waiting, order_of(log).early) == (0, 0)
 
 
+def test_a_few_first_visitors_who_leave_do_not_make_rewards_wait() -> None:
+    """As somebody who tries the service out, and sends rewards only later."""
+    log = opened({"kind": "auto"})
+    for number in range(3):
+        log.write(settled(log, Visit(1.0 + number, "toy1", "cat", False), number))
+    for number, visit in enumerate(visits(100), 20):
+        log.write(prompt(settled(log, visit._replace(at=visit.at + WAIT_S), number)))
+        assert order_of(log).waiting == 0
+    assert learner_of(log).active.settled == 103
+
+
 def test_where_no_default_comes_a_reward_waits_a_minute_longer() -> None:
     seen = visits(1_500)
     log = opened({"kind": "auto"})

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from service.control.outcomes import NAMED, NOT_SHOWN, OPEN
+from service.control.outcomes import DELETED, NAMED, NOT_SHOWN
 from service.control.report import Uplift, Verdict
+from service.control.rewards import OPEN
 from service.control.table import table
 from service.control.verdict import verdict_on
 from service.errors import NotFound
@@ -312,6 +313,38 @@ def test_a_log_that_lacks_rows_of_an_arm_is_not_trusted() -> None:
     whole = half_shown(0.0)
     assert (whole.state, whole.fits) == ("open", True)
     assert whole.sample_ratio in table(whole)
+
+
+def test_decisions_that_one_policy_never_shows_are_no_mismatch() -> None:
+    """They are made ahead, and the page drops those of one policy: they were drawn all the same."""
+
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        for number in range(600):
+            unit = f"unit-{number}"
+            dropped = Random(unit).random() < 0.5
+            await traffic.visits(1, EQUAL, units=[unit], settled=not dropped, deferred=True)
+        traffic.rest()
+        await traffic.visits(1, EQUAL)
+
+    verdict = judged(play)
+    assert verdict.left_out[NOT_SHOWN] > 200
+    assert verdict.fits
+
+
+def test_of_an_experiment_that_was_deleted_only_the_later_life_counts() -> None:
+    """Its policies and shares are others."""
+
+    async def play(traffic: Traffic) -> None:
+        await traffic.define({"old": 1.0, "control": 9.0})
+        await traffic.visits(400, {"old": 0.9, "control": 0.9})
+        await traffic.shop.append(ExperimentDeleted(at=traffic.at, revision=2))
+        traffic.position += 1
+        await traffic.define(HALF)
+        await traffic.visits(200, EQUAL)
+
+    verdict = judged(play)
+    assert (verdict.decisions, verdict.left_out, verdict.fits) == (200, {DELETED: 400}, True)
 
 
 def test_a_log_that_lacks_visitors_of_a_policy_is_not_trusted() -> None:

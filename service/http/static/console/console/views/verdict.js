@@ -19,7 +19,7 @@ export function verdict(app) {
   let asked = -Infinity;
   let gone = false;
 
-  const sentence = h("p", { class: "sentence" }, "Reading the log.");
+  const sentence = h("p", { class: "sentence", "aria-live": "polite" }, "Reading the log.");
   const place = h("div");
   const uplifts = table({
     label: "Uplift over the control",
@@ -42,7 +42,7 @@ export function verdict(app) {
   });
   const node = h(
     "section",
-    { class: "card verdict", data: { state: "refused" }, "aria-live": "polite" },
+    { class: "card verdict", data: { state: "refused" } },
     h("h2", {}, "Does it pay?"),
     sentence,
     place,
@@ -75,7 +75,8 @@ export function verdict(app) {
 
   function show() {
     node.dataset.state = found.state;
-    sentence.replaceChildren(...coded(found.sentence));
+    if (sentence.dataset.text !== found.sentence) sentence.replaceChildren(...coded(found.sentence));
+    sentence.dataset.text = found.sentence;
     uplifts.node.hidden = place.hidden = !found.uplifts.length;
     uplifts.update(found.uplifts);
     draw();
