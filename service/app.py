@@ -169,7 +169,7 @@ def assemble(
         history,
         Overview(log, store, telemetry, history, clock),
         Worker(*jobs),
-        Verdicts(Worker(*jobs), log, telemetry),
+        Verdicts(Worker(*jobs), Worker(*jobs), log, telemetry),
     )
 
 

@@ -23,6 +23,11 @@ class PolicySettings(Model):
     share: Share = Field(
         1.0, description="Share of the traffic that names no policy; 0: only by name."
     )
+    shadow: bool = Field(
+        False,
+        description="It decides nothing, whatever names it, and learns from every reward: "
+        "`GET /experiments/{name}/shadows` tells what it would have earned. Needs share 0.",
+    )
     epsilon: Probability = Field(
         0.0, description="Exploration floor: p <- (1 - epsilon) p + epsilon / K."
     )
@@ -49,6 +54,12 @@ class PolicySettings(Model):
         False,
         description="Watch the residuals for a change of the world, and forget what it made stale.",
     )
+
+    @model_validator(mode="after")
+    def _a_shadow_has_no_traffic(self) -> "PolicySettings":
+        if self.shadow and self.share:
+            raise ValueError("share: a shadow decides nothing, so give it share 0")
+        return self
 
     @model_validator(mode="after")
     def _one_way_to_forget(self) -> "PolicySettings":

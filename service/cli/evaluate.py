@@ -30,6 +30,14 @@ def evaluate(
         Names | None,
         Option(parser=names, metavar="A,B", help="Live policies (all; with --definition: none)."),
     ] = None,
+    shadows: Annotated[
+        bool,
+        Option(
+            "--shadows",
+            help="The experiment's shadows, each on the decisions since it is as it is; intervals "
+            "hold at all times at once.",
+        ),
+    ] = False,
     definition: Annotated[
         Path | None,
         Option(
@@ -103,11 +111,11 @@ def evaluate(
 ) -> int:
     """Estimate what a policy would have earned on the log.
 
-    Estimate the reward per decision of live policies, or of definitions that never ran, and how
-    much more than the log that is: the best first, doubly robust, with intervals. The log is folded
-    from its beginning and each decision is evaluated under the state that made it, so no policy has
-    seen the rewards that judge it. Where the log does not suffice, it says so and gives no number.
-    The store is only read; a service may be running on it. docs/evaluation.md explains.
+    Estimate the reward per decision of live policies, shadows, or definitions that never ran, and
+    how much more than the log that is: the best first, doubly robust, with intervals. The log is
+    folded from its beginning and each decision is evaluated under the state that made it, so no
+    policy has seen the rewards that judge it. Where the log does not suffice, it says so and gives
+    no number. The store is only read; a service may be running on it. docs/evaluation.md explains.
 
     Exit status: 0 where every policy has an estimate, 1 where one has none or the store cannot be
     read.
@@ -127,6 +135,7 @@ def evaluate(
     request = EvaluationRequest(
         experiment=experiment,
         policies=policies,
+        shadows=shadows,
         definitions=read_definitions(definition) if definition else {},
         selection=Selection(since, until, decisions, logged),
         freeze=frozen,

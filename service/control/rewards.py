@@ -157,8 +157,9 @@ class Rewards:
         return np.array(chances)[held]
 
     def starts(self) -> dict[str, Start]:
-        """Where each policy with a share began as it is now: at its share, at the last change of
-        another of its settings, of the features or of the reward rules, or at its last reset."""
+        """Where each policy with a share, and each shadow, began as it is now: when it got its
+        share, at the last change of another of its settings, of the features or of the reward
+        rules, or at its last reset."""
         starts, before = dict[str, Start](), None
         for each in self.defined:
             rules, policies = each.definition.reward, each.definition.policies
@@ -176,7 +177,7 @@ class Rewards:
             starts = {
                 name: start
                 for name, start in starts.items()
-                if name in policies and policies[name].share
+                if name in policies and (policies[name].share or policies[name].shadow)
             }
             before = each
         for name, reset in self._resets:

@@ -41,7 +41,8 @@ async def verdict_on(
     outcomes, rewards = await read_outcomes(store, name, progress)
     if not rewards.defined:
         raise NotFound("the experiment was deleted", path="experiment")
-    definition, starts = rewards.defined[-1].definition, rewards.starts()
+    definition, shadows = rewards.defined[-1].definition, rewards.defined[-1].definition.shadows
+    starts = {name: start for name, start in rewards.starts().items() if name not in shadows}
     means, uplifts = list[PolicyMean](), list[Uplift]()
     state, sentence = "refused", _refusal(definition, starts)
     if not sentence:

@@ -211,7 +211,18 @@ class Definition(Model):
         if self.control is not None and self.control not in self.policies:
             near = suggestion(self.control, self.policies)
             raise ValueError(f"control: no policy {quoted(self.control)}{near}")
+        if self.control is not None and self.policies[self.control].shadow:
+            raise ValueError("control: a shadow earns nothing that others could be compared with")
         return self
+
+    @property
+    def serving(self) -> dict[str, AnyPolicy]:
+        """Return the policies that can decide: all but shadows."""
+        return {name: policy for name, policy in self.policies.items() if not policy.shadow}
+
+    @property
+    def shadows(self) -> dict[str, AnyPolicy]:
+        return {name: policy for name, policy in self.policies.items() if policy.shadow}
 
     def completed(self) -> Self:
         """Return a copy in which defaults that depend on other settings are written out."""

@@ -53,7 +53,7 @@ def _rewards(definition: Definition) -> Iterator[Warned]:
 
 
 def _traffic(definition: Definition) -> Iterator[Warned]:
-    policies = definition.policies
+    policies = definition.serving
     for name, policy in policies.items():
         if policy.share == 0:
             yield (

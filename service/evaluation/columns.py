@@ -1,4 +1,5 @@
-"""What estimates need of each decision, in columns: about 40 bytes, and 32 for each policy."""
+"""What estimates need of each decision, in columns: about 40 bytes, and 32 for each policy, or 96
+for a shadow."""
 
 from array import array
 from collections import Counter, defaultdict
@@ -8,8 +9,11 @@ from hashlib import blake2b
 
 import numpy as np
 
+from service.control.sequences import Index
 from service.evaluation.estimators import Logged
+from service.evaluation.intervals import Interval
 from service.evaluation.walk import LoggedDecision
+from service.evaluation.watched import WatchedValue
 from service.features.schema import Array
 
 ARMS = 10_000
@@ -28,6 +32,7 @@ class _PolicyColumns:
     earned        by the guess
     missing       chance of what the log could not have shown; unsupported: the same by arm
     otherwise     decisions of which it would have chosen other candidates
+    watched       None: its estimate is looked at once
     """
 
     chance: "array[float]" = field(default_factory=_doubles)
@@ -35,14 +40,17 @@ class _PolicyColumns:
     missing: "array[float]" = field(default_factory=_doubles)
     unsupported: dict[str, float] = field(default_factory=dict)
     otherwise: int = 0
+    watched: WatchedValue | None = None
 
-    def add(self, logged: LoggedDecision, target: Array) -> None:
+    def add(self, logged: LoggedDecision, target: Array, reward: float) -> None:
         self.chance.append(float(target[logged.shown]))
         self.earned.append(float(target @ logged.guess))
         behaviour = logged.behaviour
         if behaviour is None:
             self.missing.append(0.0)
             return
+        if self.watched is not None:
+            self.watched.add(target, behaviour, logged.guess, logged.shown, reward, logged.limits)
         possible = behaviour > 0
         missing = np.flatnonzero(~possible & (target > 0))
         self.missing.append(float(target[missing].sum()))
@@ -65,8 +73,11 @@ class Columns:
     shortlists   decisions by the policy that chose their candidates itself
     """
 
-    def __init__(self, policies: Sequence[str]) -> None:
-        self._policies = {name: _PolicyColumns() for name in policies}
+    def __init__(self, policies: Sequence[str], *, watched: bool = False) -> None:
+        self.policies = policies
+        self._own = {
+            name: _PolicyColumns(watched=WatchedValue() if watched else None) for name in policies
+        }
         self._reward, self._behaviour, self._guess = _doubles(), _doubles(), _doubles()
         self._group, self._at = array("q"), _doubles()
         self.slates = self.untold = 0
@@ -90,8 +101,8 @@ class Columns:
         self.logged_by[decision.policy] += 1
         self._earned[decision.policy] += reward
         self.shortlists[decision.policy] += logged.shortlist
-        for name, own in self._policies.items():
-            own.add(logged, logged.targets[name])
+        for name, own in self._own.items():
+            own.add(logged, logged.targets[name], reward)
             own.otherwise += name in logged.others
 
     @property
@@ -99,28 +110,43 @@ class Columns:
         """The mean reward of the decisions that each policy made."""
         return {name: self._earned[name] / count for name, count in self.logged_by.most_common()}
 
+    @property
+    def reward(self) -> Array:
+        return np.array(self._reward)
+
+    @property
+    def group(self) -> Index:
+        """A number for each unit; decisions without one have a number each."""
+        return np.array(self._group, np.int64)
+
     def logged(self, policy: str, range_: tuple[float, float]) -> Logged:
-        own = self._policies[policy]
+        own = self._own[policy]
         return Logged(
-            reward=np.array(self._reward),
+            reward=self.reward,
             behaviour=np.array(self._behaviour),
             target=np.array(own.chance),
             guess=np.array(self._guess),
             target_guess=np.array(own.earned),
-            group=np.array(self._group, np.int64),
+            group=self.group,
             range=range_,
         )
+
+    def watched(self, policy: str, confidence: float) -> tuple[Interval, Interval] | None:
+        """The intervals of its value, and of its difference to the log, that hold at all times;
+        None where it is not watched."""
+        watched = self._own[policy].watched
+        return None if watched is None else watched.intervals(self.group, confidence)
 
     def unsupported(self, policy: str) -> tuple[float, dict[str, float]]:
         """The share of what a policy would show that the log could not have shown, in all and by
         arm, the largest first."""
-        own, count = self._policies[policy], max(len(self), 1)
+        own, count = self._own[policy], max(len(self), 1)
         by_arm = sorted(own.unsupported.items(), key=lambda each: -each[1])
         return float(np.sum(own.missing)) / count, {arm: mass / count for arm, mass in by_arm}
 
     def otherwise(self, policy: str) -> int:
         """Decisions of which a policy would have chosen other candidates."""
-        return self._policies[policy].otherwise
+        return self._own[policy].otherwise
 
     @property
     def times(self) -> tuple[float, float]:

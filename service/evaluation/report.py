@@ -36,6 +36,7 @@ def _policy_as_json(value: PolicyValue) -> dict[str, object]:
     return {
         **content,
         **content.pop("weights"),
+        "since": None if value.since is None else iso(value.since),
         "mean_weight_error": error if isfinite(error) else None,
         "unsupported_arms": dict(arms),
     }
@@ -44,6 +45,11 @@ def _policy_as_json(value: PolicyValue) -> dict[str, object]:
 def sentence(found: Evaluation) -> str:
     """What to conclude, and what to do where the log cannot tell."""
     told = [each for each in found.policies if not each.refused]
+    if found.shadows and not found.policies:
+        return (
+            "No policy is a shadow. Give one `shadow = true` and `share = 0`, and this tells what "
+            "it would have earned."
+        )
     if not found.decisions:
         return "The log has no decision to evaluate on yet."
     if not told or found.logged is None:
@@ -54,8 +60,11 @@ def sentence(found: Evaluation) -> str:
             "compares it with the control."
         )
     best, confidence = told[0], f"{found.confidence:.0%}".replace("%", " percent")
-    assert best.over_logged_interval is not None
-    low, high = best.over_logged_interval
+    if found.shadows:
+        confidence += ", valid at any time"
+    interval = over(found, best)
+    assert interval is not None
+    low, high = interval
     ran, name = f"what ran ({found.logged:.3g} a decision)", f"`{best.policy}`"
     if low > 0:
         much = f"{_much(low, found)} to {_much(high, found)}{_unit(found)}"
@@ -70,6 +79,12 @@ def sentence(found: Evaluation) -> str:
         f"No policy would surely have earned more than {ran}: the best of them, {name}, between "
         f"{ends}, at {confidence}."
     )
+
+
+def over(found: Evaluation, value: PolicyValue) -> Interval | None:
+    """What to show of a policy's difference to the log: of shadows, which people watch, the
+    interval that holds at all times at once."""
+    return value.over_logged_watched if found.shadows else value.over_logged_interval
 
 
 def _unit(found: Evaluation) -> str:
@@ -95,7 +110,9 @@ def table(found: Evaluation, *, every: bool = False) -> str:
             rows += _rows(value)
     else:
         rows = [["policy", metric, percent, "over what ran", percent, "learned from"]]
-        rows += [_row(value) for value in found.policies if value.estimates]
+        if found.shadows:
+            rows[0] += ["decisions", "effective", "SNIPS"]
+        rows += [_row(found, value) for value in found.policies if value.estimates]
     if len(rows) > 1:
         lines += ["", *aligned(rows)]
     for value in found.policies:
@@ -118,17 +135,24 @@ def _learned(value: PolicyValue) -> str:
     return f"{value.policy} learned from {value.learned_from:,} rewards"
 
 
-def _row(value: PolicyValue) -> list[str]:
+def _row(found: Evaluation, value: PolicyValue) -> list[str]:
     one = value.estimates["dr"]
     learned = "does not learn" if value.learned_from is None else f"{value.learned_from:,} rewards"
-    return [
+    row = [
         value.policy,
         f"{one.value:.4f}",
-        _text(one.interval),
+        _text(value.watched if found.shadows else one.interval),
         f"{value.over_logged:+.4f}",
-        _text(value.over_logged_interval),
+        _text(over(found, value)),
         learned,
     ]
+    if found.shadows:
+        row += [
+            f"{value.decisions:,}",
+            f"{value.weights.effective_sample_size:,.0f}",
+            f"{value.estimates['snips'].value:.4f}",
+        ]
+    return row
 
 
 def _head(found: Evaluation) -> str:

@@ -34,7 +34,8 @@ class Selection:
 class EvaluationRequest:
     """What to evaluate.
 
-    policies      live ones; None: all, but only where nothing is defined
+    policies      live ones and shadows; None: all live ones, but only where nothing is defined
+    shadows       instead all shadows, each on the decisions since it is as it is now
     definitions   of policies that never ran, by name
     freeze        as they stood before the first of the decisions; else each as it learned
     own           weights by the propensity of the assigned policy alone
@@ -43,6 +44,7 @@ class EvaluationRequest:
 
     experiment: str | None = None
     policies: Sequence[str] | None = None
+    shadows: bool = False
     definitions: Mapping[str, PolicyFields] = field(default_factory=dict)
     selection: Selection = field(default_factory=Selection)
     freeze: bool = False

@@ -6,7 +6,7 @@ a row about 50; the rows themselves are read again when they are evaluated.
 
 from array import array
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import nan
 
 import numpy as np
@@ -30,6 +30,7 @@ class SelectedDecisions:
     rewards              of the arm shown first, at the log's end
     left_out             how many others of the selection were left out, by reason
     erased               positions of events that were erased
+    starts               positions at which policies with a share, and shadows, began as they are
     """
 
     numbers: npt.NDArray[np.int64]
@@ -37,9 +38,20 @@ class SelectedDecisions:
     rewards: npt.NDArray[np.float64]
     left_out: Counter[str] = field(default_factory=Counter)
     erased: set[int] = field(default_factory=set)
+    starts: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def since(self, position: int) -> "SelectedDecisions":
+        """Those made at a position or later."""
+        first = int(np.searchsorted(self.positions, position))
+        return replace(
+            self,
+            numbers=self.numbers[first:],
+            positions=self.positions[first:],
+            rewards=self.rewards[first:],
+        )
 
 
 UNKNOWN = "their outcome is unknown (no reward, no default, or never shown)"
@@ -118,8 +130,15 @@ class _RowSelection:
         if self._selection.newest is not None:
             rows = rows[-self._selection.newest :]
         rows = rows[np.argsort(positions[rows], kind="stable")]
-        erased = self._rewards.erased
-        return SelectedDecisions(numbers[rows], positions[rows], values[rows], +self._left, erased)
+        starts = {name: start.position for name, start in self._rewards.starts().items()}
+        return SelectedDecisions(
+            numbers[rows],
+            positions[rows],
+            values[rows],
+            +self._left,
+            self._rewards.erased,
+            starts,
+        )
 
 
 def _is_selected(decision: Decision, selection: Selection) -> bool:

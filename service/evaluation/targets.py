@@ -1,4 +1,4 @@
-"""The policies that are evaluated: live ones, and definitions that never ran.
+"""The policies that are evaluated: live ones, and definitions that never ran, shadows among them.
 
 Both are part of the fold. A definition is put into every `ExperimentDefined` on the way, with no
 share of the traffic: it meets the features, arms and erasures of the log as a live policy does, and
@@ -35,6 +35,9 @@ DefinitionJson = dict[str, Any]
 GUESS = "_guess_of_reward"
 """Name of the regression among the policies of the fold."""
 
+OUTSIDE = {"share": 0.0, "learns_from": "all", "shadow": False}
+"""Settings of a policy that has no part in the traffic and learns from all of it."""
+
 COLUMNS = 512
 """The regression sees the crosses of features only as far as this: its cost is their square."""
 
@@ -59,7 +62,7 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
     Raises ConfigurationError where they are wrong, or do not fit the experiment.
     """
     own = {
-        name: {**settings, "share": 0.0, "learns_from": "all"} if isinstance(settings, dict) else {}
+        name: {**settings, **OUTSIDE} if isinstance(settings, dict) else {}
         for name, settings in extra.items()
     }
     whole = {**definition, "policies": {**definition["policies"], **own}}
@@ -101,11 +104,13 @@ class ExtraPolicies:
 
     def into(self, event: ExperimentDefined) -> ExperimentDefined:
         """The event with them. A past definition that they do not fit (a feature came later) stays
-        as it was."""
+        as it was; a policy that served under one of their names decides as it did."""
         guess = {GUESS: regression(event.definition)}
+        served = Definition.model_validate(event.definition).serving
+        added = {name: each for name, each in self.policies.items() if name not in served}
         self.fault = ""
         try:
-            whole = with_policies(event.definition, {**self.policies, **guess})
+            whole = with_policies(event.definition, {**added, **guess})
         except ConfigurationError as fault:
             self.fault = str(fault)
             whole = with_policies(event.definition, guess)

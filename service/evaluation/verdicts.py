@@ -1,11 +1,14 @@
-"""Verdicts for a service: remembered for a while, since a verdict reads the whole log."""
+"""Verdicts and the values of shadows, for a service: remembered for a while, since each reads the
+whole log."""
 
 import asyncio
 import logging
+from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 
 from service.errors import Refused, StoreError
+from service.evaluation.request import EvaluationRequest
 from service.evaluation.running import Worker
 from service.log.log import Log
 from service.observability.telemetry import Telemetry
@@ -15,11 +18,12 @@ logger = logging.getLogger(__name__)
 
 FRESH_SECONDS = 10.0
 TIMES = 10.0
-"""A verdict is kept for so many times as long as it took: whoever watches a long log costs a tenth
+"""An answer is kept for so many times as long as it took: whoever watches a long log costs a tenth
 of a processor."""
 
 EVERY_SECONDS = 3_600.0
-"""Between two verdicts that nobody asks for: they tell of a log that cannot be trusted."""
+"""Between two answers that nobody asks for: a verdict tells of a log that cannot be trusted, and
+values of shadows are there at once for whoever asks."""
 
 
 @dataclass(frozen=True)
@@ -30,35 +34,51 @@ class _Kept:
 
 
 class Verdicts:
-    def __init__(self, worker: Worker, log: Log, telemetry: Telemetry) -> None:
-        self._worker, self._log, self._telemetry = worker, log, telemetry
-        self._kept = dict[str, _Kept]()
-        self._asking = dict[str, asyncio.Lock]()
+    def __init__(self, verdict: Worker, shadows: Worker, log: Log, telemetry: Telemetry) -> None:
+        self._verdict, self._shadows = verdict, shadows
+        self._log, self._telemetry = log, telemetry
+        self._kept = dict[tuple[str, bool], _Kept]()
+        self._asking = defaultdict[tuple[str, bool], asyncio.Lock](asyncio.Lock)
 
     async def of(self, state: State) -> dict[str, object]:
         """Return the verdict of an experiment as JSON. Raises as `Worker.run`."""
-        clock = self._telemetry.clock
-        async with self._asking.setdefault(state.name, asyncio.Lock()):
-            kept, began = self._kept.get(state.name), clock.monotonic()
+        answer = await self._answer(state, self._verdict)
+        self._telemetry.mismatched[state.name] = not answer["fits"]
+        return answer
+
+    async def shadows(self, state: State) -> dict[str, object]:
+        """Return an evaluation of the shadows of an experiment as JSON. Raises as `Worker.run`."""
+        request = EvaluationRequest(state.name, shadows=True)
+        return await self._answer(state, self._shadows, request)
+
+    async def _answer(
+        self, state: State, worker: Worker, request: EvaluationRequest | None = None
+    ) -> dict[str, object]:
+        clock, key = self._telemetry.clock, (state.name, request is None)
+        async with self._asking[key]:
+            kept, began = self._kept.get(key), clock.monotonic()
             if kept is None or kept.revision != state.revision or kept.until < began:
-                answer = await self._worker.run(state.name)
+                answer = await worker.run(state.name, request)
                 ended = clock.monotonic()
                 until = ended + max(FRESH_SECONDS, TIMES * (ended - began))
-                if answer["control"] is None:
+                definition = state.definition
+                if not (definition.control if request is None else definition.shadows):
                     until = inf  # until the definition names one
-                kept = self._kept[state.name] = _Kept(state.revision, until, answer)
-                self._telemetry.mismatched[state.name] = not answer["fits"]
+                kept = self._kept[key] = _Kept(state.revision, until, answer)
             return kept.answer
 
     async def run(self) -> None:
-        """Judge every experiment with a control once an hour, for ever, in the process that
-        leads."""
+        """Judge every experiment with a control, and all shadows, once an hour, for ever, in the
+        process that leads."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             for state in list(self._log.replicas.states.values()):
-                if not self._log.presence.leads or state.definition.control is None:
+                if not self._log.presence.leads:
                     continue
                 try:
-                    await self.of(state)
+                    if state.definition.control is not None:
+                        await self.of(state)
+                    if state.definition.shadows:
+                        await self.shadows(state)
                 except (Refused, StoreError) as fault:
                     logger.debug("no verdict on %s: %s", state.name, fault)

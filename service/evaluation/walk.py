@@ -57,6 +57,7 @@ class LoggedDecision:
     propensity  the shown arm's
     targets     by policy, (K,) the chance that it would have shown each with
     guess       (K,) of each one's reward
+    limits      of a reward
     shortlist   the policy that made it chose the arms itself
     others      policies that would have chosen other arms
     """
@@ -68,6 +69,7 @@ class LoggedDecision:
     propensity: float
     targets: Mapping[str, Array]
     guess: Array
+    limits: tuple[float, float]
     shortlist: bool
     others: frozenset[str]
 
@@ -213,6 +215,7 @@ class Walk:
             propensity,
             {name: chances(learner) for name, learner in targets.items()},
             guesses(state, context, candidates),
+            state.definition.reward.limits,
             decision.shortlist is not None,
             chosen_otherwise(state, decision, targets),
         )

@@ -26,7 +26,9 @@ class EvaluationBody(Body):
     """What to evaluate, and on which decisions."""
 
     policies: Annotated[list[Name], Field(min_length=1, max_length=64)] | None = Field(
-        None, description="Live policies. Left out: all, or with `definition` none."
+        None,
+        description="Live policies and shadows. Left out: all live ones, or with `definition` "
+        "none.",
     )
     definition: Annotated[dict[Name, AnyPolicy], Field(max_length=16)] = Field(
         {}, description="Policies that never ran, by name, as in an experiment's definition."
@@ -85,7 +87,7 @@ class EstimateAnswer(BaseModel):
 
 class PolicyEvaluation(BaseModel):
     policy: str
-    never_ran: bool = Field(description="It is of `definition`.")
+    never_ran: bool = Field(description="It is of `definition`, or a shadow.")
     learned_from: int | None = Field(
         description="Rewards that it had learned from at the last of the decisions: of none it is "
         "refused. Null: its kind does not learn."
@@ -116,6 +118,14 @@ class PolicyEvaluation(BaseModel):
         description="How much more than the log it would have earned, by dr. Null where refused."
     )
     over_logged_interval: Interval | None
+    watched: Interval | None = Field(
+        description="Of dr; holds at all times at once. Null but for shadows."
+    )
+    over_logged_watched: Interval | None = Field(
+        description="Of over_logged; holds at all times at once. Null but for shadows."
+    )
+    decisions: int = Field(description="That it was evaluated on.")
+    since: str | None = Field(description="Of the first of them.")
 
 
 class LoggedValue(BaseModel):
@@ -133,6 +143,7 @@ class EvaluationAnswer(BaseModel):
     since: str | None = Field(description="Of the first of them.")
     until: str | None = Field(description="Of the last.")
     frozen: bool
+    shadows: bool = Field(description="Policies are the shadows of the experiment.")
     metric: Literal["reward_per_decision", "reward_of_first_slot"] = Field(
         description="What every value is of."
     )
@@ -161,6 +172,14 @@ async def evaluate(
     another is refused (409); one that takes too long is ended (422)."""
     found = await services.evaluations.run(state.name, body.request(state.name))
     return EvaluationAnswer.model_validate(found)
+
+
+@router.get("/experiments/{experiment}/shadows", responses=problems(404, 409, 503))
+async def shadows(state: StateDep, services: ServicesDep) -> EvaluationAnswer:
+    """Estimate what each shadow would have earned on the decisions since it was defined as it is:
+    the intervals to watch are `watched` and `over_logged_watched`. The log is read in a process of
+    its own, and the answer is kept for ten times as long as that took, ten seconds at least."""
+    return EvaluationAnswer.model_validate(await services.verdicts.shadows(state))
 
 
 @router.get("/experiments/{experiment}/verdict", responses=problems(404, 409, 503))

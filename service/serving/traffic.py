@@ -12,7 +12,7 @@ from service.bandits import rules
 from service.definition.select_request import SelectRequest
 from service.errors import NotFound
 from service.features.schema import Array
-from service.naming import not_found
+from service.naming import not_found, quoted
 from service.state.fold import State
 from service.state.learner import Learner
 
@@ -68,7 +68,9 @@ def chances_of(learners: Mapping[str, Learner]) -> dict[str, float]:
 
 
 def no_policy(state: State, name: str, path: str = "policy") -> NotFound:
-    """The error for a policy that an experiment does not have."""
+    """The error for a policy that an experiment does not have, or that decides nothing."""
+    if not state.deleted and name in state.definition.policies:
+        return NotFound(f"policy {quoted(name)} is a shadow, which decides nothing", path=path)
     return not_found("policy", name, sorted(state.learners), path)
 
 

@@ -211,7 +211,7 @@ class State:
         elif not same_features:
             self._remember_columns(schema)
         learners = {}
-        for name, settings in definition.policies.items():
+        for name, settings in definition.serving.items():
             fresh = Learner(self.name, name, settings, definition, schema, event.revision, position)
             kept = self.learners.get(name)
             if kept is None or obstacle(kept, fresh):

@@ -34,7 +34,7 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
         for feature in definition.features.arm.values()
     )
     found = {"arms": arms * (ARM + raw + 3 * NUMBER * schema.arm.width)}
-    for name, policy in definition.policies.items():
+    for name, policy in definition.serving.items():
         columns = arm_columns = 0
         if policy.sees_features:
             view = View(schema, definition.features_of(policy))

@@ -48,6 +48,13 @@ def test_a_policy_is_worth_on_its_own_log_what_it_earned(folder: Path) -> None:
     assert (row.split()[0], row.split()[-3:]) == ("random", ["does", "not", "learn"])
 
 
+def test_shadows_are_evaluated_without_being_named(folder: Path) -> None:
+    """Of this experiment there are none: it says what to do."""
+    ended = forage("evaluate", "--shadows", folder=folder)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith("No policy is a shadow. Give one `shadow = true`")
+
+
 def test_json_takes_the_place_of_the_table_or_goes_to_a_file(folder: Path) -> None:
     ended = forage("evaluate", "--policies", "random", "--json", "-", folder=folder)
     printed = json.loads(ended.stdout)

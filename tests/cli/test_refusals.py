@@ -43,7 +43,7 @@ def test_a_store_that_cannot_be_read_is_named(folder: Path, command: str) -> Non
     for store, said in {
         "memory://": UNREADABLE,
         "sqlite:///nothing.db": "does not exist yet",
-        "postgres://host/db": "unknown scheme",
+        "mysql://host/db": "unknown scheme",
         "sqlite:///text.db": "not an SQLite database",
     }.items():
         expect_one_line(folder, f"{command} --store {store}", said)
@@ -58,12 +58,12 @@ def test_a_store_that_cannot_be_read_is_named(folder: Path, command: str) -> Non
         ("backup --to backup.db", f"backup.db {KEPT}"),
         ("backup --to old.db", f"old.db-wal {KEPT}"),
         ("backup --to nowhere/b.db", "nowhere/b.db does not exist"),
-        ("backup --to b.db --store redis://h", "Redis makes its own"),
+        ("backup --to b.db --store redis://h", "Redis and PostgreSQL make their own"),
         ("restore --from no.db", "no.db does not exist"),
         ("restore --from old.db-wal --store sqlite:///n.db", "not an SQLite"),
         ("restore --from backup.db", f"forage.db {KEPT}"),
         ("restore --from backup.db --store memory://", "backups are of sqlite"),
-        ("restore --from backup.db --store redis://h", "Redis makes its own"),
+        ("restore --from backup.db --store redis://h", "Redis and PostgreSQL make their own"),
         ("copy --from sqlite:///no.db --to sqlite:///n.db", "no.db does not exist"),
         ("copy --from memory:// --to sqlite:///n.db", "ends with its process"),
         ("copy --from sqlite:///forage.db --to redis://127.0.0.1:1", "127.0.0.1:1"),

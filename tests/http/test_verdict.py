@@ -6,7 +6,8 @@ from typing import cast
 import pytest
 
 from service.clock import Clock
-from service.definition.experiment import load_definition
+from service.definition.experiment import Definition, load_definition
+from service.evaluation.request import EvaluationRequest
 from service.evaluation.running import Worker
 from service.evaluation.verdicts import Verdicts
 from service.log.log import Log
@@ -58,14 +59,18 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
     clock, asked = Hand(), list[str]()
 
     class Slow:
-        async def run(self, experiment: str) -> Json:
+        async def run(self, experiment: str, request: None) -> Json:
             asked.append(experiment)
             clock.now += clock.takes
-            return {"number": len(asked), "fits": len(asked) > 1, "control": "random"}
+            return {"number": len(asked), "fits": len(asked) > 1}
 
     telemetry = Telemetry(clock)
-    verdicts = Verdicts(cast(Worker, Slow()), cast(Log, None), telemetry)
+    worker = cast(Worker, Slow())
+    verdicts = Verdicts(worker, worker, cast(Log, None), telemetry)
     state = State("shop")
+    state.definition = Definition.model_validate(
+        {"policies": {"any": {"kind": "random"}}, "control": "any"}
+    )
 
     def number() -> object:
         return run_virtual(verdicts.of(state))["number"]
@@ -80,22 +85,26 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
     assert number() == 3
 
 
-def test_without_a_control_a_verdict_is_kept_until_the_definition_changes() -> None:
+def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_changes() -> None:
     """A console asks every ten seconds, and each answer would take a process."""
-    asked = list[str]()
+    asked = list[EvaluationRequest | None]()
 
     class Refusing:
-        async def run(self, experiment: str) -> Json:
-            asked.append(experiment)
-            return {"fits": True, "control": None}
+        async def run(self, experiment: str, request: EvaluationRequest | None) -> Json:
+            asked.append(request)
+            return {"fits": True}
 
     clock, state = SetClock(), State("shop")
-    verdicts = Verdicts(cast(Worker, Refusing()), cast(Log, None), Telemetry(clock))
+    state.definition = Definition.model_validate({"policies": {"any": {"kind": "random"}}})
+    worker = cast(Worker, Refusing())
+    verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
     for revision in (0, 0, 1):
         state.revision = revision
         run_virtual(verdicts.of(state))
+        run_virtual(verdicts.shadows(state))
         clock.skip(1e6)
-    assert len(asked) == 2
+    shadows = EvaluationRequest("shop", shadows=True)
+    assert asked == [None, shadows, None, shadows]
 
 
 def test_a_log_that_no_other_process_can_read_has_no_verdict() -> None:

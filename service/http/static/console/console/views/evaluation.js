@@ -1,6 +1,6 @@
 // What policies would have earned on the log: live ones, or definitions that never ran.
 
-import { of, post } from "../api.js";
+import { Refusal, get, of, post } from "../api.js";
 import { field, reason } from "../dialog.js";
 import { coded, fact, h, section, swatch } from "../dom.js";
 import { count, figure, measured, moment, percent, span, within } from "../format.js";
@@ -18,12 +18,14 @@ const MEANING = {
   dm: "The model of rewards alone: its bias is not known, so that it has no interval.",
 };
 const LONGEST_MS = 900_000;
+const EVERY_MS = 10_000; // the service remembers values of shadows for as long
 const EXAMPLE = '{"linucb_bold": {"kind": "linucb", "alpha": 3}}';
 
 export function evaluation(app) {
   const names = app.status.experiments.find((each) => each.name === app.name)?.policies ?? [];
   let started = 0;
   let ticking = 0;
+  let asked = -Infinity;
 
   const live = names.map((name) => [name, h("input", { type: "checkbox", checked: true })]);
   const decisions = h("input", { type: "number", min: 1, max: 1_000_000, step: 1, value: 10_000, required: true });
@@ -40,6 +42,7 @@ export function evaluation(app) {
   const go = h("button", { type: "submit", class: "primary" }, "Evaluate");
   const fault = h("p", { class: "fault", role: "alert", hidden: true });
   const told = h("p", { class: "told", role: "status" });
+  const shadows = h("div", { class: "view" });
   const results = h("div", { class: "view" });
   const form = h(
     "form",
@@ -76,6 +79,7 @@ export function evaluation(app) {
   const node = h(
     "div",
     { class: "view" },
+    shadows,
     h(
       "section",
       { class: "card" },
@@ -90,20 +94,20 @@ export function evaluation(app) {
     results,
   );
 
-  function asked() {
+  function body() {
     const chosen = live.filter(([, input]) => input.checked).map(([name]) => name);
-    const body = { decisions: Number(decisions.value), confidence: Number(confidence.value), frozen: frozen.checked };
-    if (firstSlot.checked) body.slates = "first_slot";
+    const wanted = { decisions: Number(decisions.value), confidence: Number(confidence.value), frozen: frozen.checked };
+    if (firstSlot.checked) wanted.slates = "first_slot";
     if (definition.value.trim()) {
       try {
-        body.definition = JSON.parse(definition.value);
+        wanted.definition = JSON.parse(definition.value);
       } catch {
         throw new Error("The policies that never ran are not JSON.");
       }
     }
-    if (chosen.length) body.policies = chosen;
-    else if (!body.definition) throw new Error("Choose a policy, or define one.");
-    return body;
+    if (chosen.length) wanted.policies = chosen;
+    else if (!wanted.definition) throw new Error("Choose a policy, or define one.");
+    return wanted;
   }
 
   async function run() {
@@ -113,7 +117,7 @@ export function evaluation(app) {
     ticking = setInterval(progress, 1_000);
     progress();
     try {
-      show(await post(of(app.name, "evaluations"), asked(), {}, LONGEST_MS));
+      show(results, "Estimates", await post(of(app.name, "evaluations"), body(), {}, LONGEST_MS));
       told.textContent = `Took ${span((Date.now() - started) / 1000)}.`;
     } catch (refused) {
       fault.textContent = reason(refused);
@@ -129,13 +133,28 @@ export function evaluation(app) {
     told.textContent = `At work for ${span((Date.now() - started) / 1000)}.`;
   }
 
-  function show(found) {
+  /** Ask what the shadows would have earned, unless that was lately. */
+  async function refresh() {
+    if (performance.now() < asked + EVERY_MS) return;
+    asked = Infinity;
+    try {
+      const found = await get(of(app.name, "shadows"), {}, LONGEST_MS);
+      if (found.policies.length) show(shadows, "Shadows", found);
+      else shadows.replaceChildren();
+    } catch (refused) {
+      if (!(refused instanceof Refusal)) throw refused;
+    } finally {
+      asked = performance.now();
+    }
+  }
+
+  function show(place, title, found) {
     const told = found.policies.filter((each) => !each.refused);
     const refused = found.policies.filter((each) => each.refused);
     const skipped = Object.entries(found.left_out);
-    results.replaceChildren(
+    place.replaceChildren(
       section(
-        "Estimates",
+        title,
         h("p", { class: "sentence" }, coded(found.sentence)),
         h(
           "dl",
@@ -197,8 +216,11 @@ export function evaluation(app) {
 
   /** A line for each policy, the best first. */
   function answers(found, told) {
-    const own = scaleOf([found.logged.interval, ...told.map((each) => each.estimates.dr.interval)]);
-    const over = scaleOf(told.map((each) => each.over_logged_interval));
+    // People watch shadows, so their intervals have to hold at all times at once.
+    const ofValue = (row) => (found.shadows ? row.watched : row.estimates.dr.interval);
+    const ofOver = (row) => (found.shadows ? row.over_logged_watched : row.over_logged_interval);
+    const own = scaleOf([found.logged.interval, ...told.map(ofValue)]);
+    const over = scaleOf(told.map(ofOver));
     const list = table({
       label: "Estimates",
       keyOf: (row) => row.policy,
@@ -209,20 +231,14 @@ export function evaluation(app) {
           key: "value",
           title: METRICS[found.metric],
           number: true,
-          node: (row) => ranged(row.estimates.dr.value, row.estimates.dr.interval, own, named(found, row).color),
+          node: (row) => ranged(row.estimates.dr.value, ofValue(row), own, named(found, row).color),
         },
         {
           key: "over",
           title: "Over what ran",
           number: true,
           node: (row) =>
-            ranged(
-              row.over_logged,
-              row.over_logged_interval,
-              over,
-              named(found, row).color,
-              row.over_logged > 0 ? "+" : "",
-            ),
+            ranged(row.over_logged, ofOver(row), over, named(found, row).color, row.over_logged > 0 ? "+" : ""),
         },
         {
           key: "learned",
@@ -231,6 +247,7 @@ export function evaluation(app) {
           text: (row) => (row.learned_from === null ? "–" : `${count(row.learned_from)} rewards`),
           hint: "Rewards that the policy had learned from at the last decision.",
         },
+        { key: "decisions", title: "Decisions", number: true, text: (row) => count(row.decisions) },
       ],
     });
     list.update(told);
@@ -284,5 +301,5 @@ export function evaluation(app) {
     return list.node;
   }
 
-  return { node, async refresh() {}, destroy: () => clearInterval(ticking) };
+  return { node, refresh, destroy: () => clearInterval(ticking) };
 }
