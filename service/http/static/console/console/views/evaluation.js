@@ -196,7 +196,7 @@ export function evaluation(app) {
         "span",
         { class: "named" },
         swatch(colorOf(place)),
-        h("span", {}, policy.policy, policy.never_ran ? h("small", {}, "never ran") : null),
+        h("span", {}, policy.policy, policy.never_ran ? h("small", {}, found.shadows ? "shadow" : "never ran") : null),
       ),
     };
   }
