@@ -144,6 +144,7 @@ class Audit:
             return
         if row.id != decision.id:
             found.add(Discrepancy("fields", name, "id", decision.id, row.id))
+            return  # what follows from its id would differ, too
         if found.decisions == 1:
             self._oldest_closed = decision.accept_until
         if is_imported(decision):

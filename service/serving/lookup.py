@@ -31,6 +31,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     """A request, the policy that decides it, its candidates and its context.
 
     position    of the state
+    unit        its keyed hash, if the request has one
     assignment  probability of the policy
     candidates  empty where finding them takes long (`Lookups.retrieve`)
     inline      those of them outside the catalogue
@@ -48,6 +49,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     inline: dict[str, InlineArm]
     context: Array
     id: str
+    unit: str | None
     seed: int
     time: DecisionTime
     shortlist: Shortlist | None = None
@@ -75,7 +77,7 @@ class Lookups:
         rng: Random,
     ) -> None:
         self._sealer, self._settings, self._clock, self._rng = sealer, settings, clock, rng
-        self._traffic, self._retrieval = Traffic(rng), Retrieval()
+        self._traffic, self._retrieval = Traffic(), Retrieval()
         self._times, self._tries = times, Tries()
 
     def look_up(
@@ -87,7 +89,8 @@ class Lookups:
         """
         own, seed = self._identity(state, request)
         shortlist = None
-        learner, assignment = self._traffic.assign(state, request)
+        unit = None if request.unit is None else self._sealer.unit_hash(request.unit)
+        learner, assignment = self._traffic.assign(state, request.policy, unit or own)
         if request.arms is None and applies(state, learner):
             context = state.schema.encode_context(request.context)
             candidates = self._retrieval.fast_candidates(state, learner, context, seed)
@@ -106,7 +109,7 @@ class Lookups:
             self._expect_room(learner, len(candidates.ids), request.top_k)
         return Lookup(
             state, state.position, request, learner, assignment, candidates, inline, context,
-            own, seed, time, shortlist, self._untried(learner, candidates, request, inline),
+            own, unit, seed, time, shortlist, self._untried(learner, candidates, request, inline),
         )  # fmt: skip
 
     async def retrieve(self, lookup: Lookup) -> Lookup:

@@ -51,7 +51,7 @@ class Recorder:
             assignment=lookup.assignment,
             model_version=f"{learner.name}/{learner.active.number}@{state.position}",
             schema_version=state.schema_version,
-            unit=None if request.unit is None else self._sealer.unit_hash(request.unit),
+            unit=lookup.unit,
             context=request.context,
             arms=candidates.written_ids,
             inline={arm: inline[arm].features for arm in inline},

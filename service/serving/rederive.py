@@ -17,7 +17,7 @@ from service.bandits.rules import Scores
 from service.errors import Invalid
 from service.features.schema import Array
 from service.serving.scoring import decide
-from service.serving.traffic import chances_of
+from service.serving.traffic import chances_of, winner
 from service.state.events import Decision, Learned, Settled, Shown
 from service.state.fold import State
 from service.state.learner import Learner
@@ -236,7 +236,7 @@ def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
 def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tuple[object, object]]:
     """Plain fields, as logged and as derived."""
     rewards = state.definition.reward
-    assigned = chances_of(state.learners).get(learner.name, 0.0)
+    chances = chances_of(state.learners)
     reward_by = decision.at + rewards.wait_seconds
     version = f"{learner.name}/{learner.active.number}@{state.position}"
     named = decision.assignment == 1.0  # the request named its policy, or there is one alone
@@ -246,8 +246,11 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
         "bank": (decision.bank, learner.policy.bank_seed),
         "reward_by": (decision.reward_by, reward_by),
         "accept_until": (decision.accept_until, reward_by + rewards.accept_seconds),
-        "assignment": (decision.assignment, 1.0 if named else assigned),
+        "assignment": (decision.assignment, 1.0 if named else chances.get(learner.name, 0.0)),
     }
+    if not named:
+        drawn = winner(state.name, decision.unit or decision.id, chances)
+        fields["policy that was drawn"] = decision.policy, drawn
     if (shortlist := decision.shortlist) is not None:
         fields["policy of the shortlist"] = shortlist.policy, learner.name
         fields["catalogue of the shortlist"] = shortlist.catalogue, len(state.rows)

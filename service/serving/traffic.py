@@ -2,62 +2,49 @@
 
 import hashlib
 from collections.abc import Mapping
-from math import log
-from random import Random
+from math import inf, log
 from typing import NamedTuple
 
-import numpy as np
-
-from service.bandits import rules
-from service.definition.select_request import SelectRequest
 from service.errors import NotFound
-from service.features.schema import Array
 from service.naming import not_found, quoted
 from service.state.fold import State
 from service.state.learner import Learner
 
 
 class _Split(NamedTuple):
-    """The learners of one revision that have a share of the traffic."""
+    """The chances of one revision."""
 
     revision: int
     learners: Mapping[str, Learner]
-    names: list[str]
-    shares: Array
     chances: dict[str, float]
 
 
 class Traffic:
-    def __init__(self, rng: Random) -> None:
-        self._rng = rng
+    def __init__(self) -> None:
         self._splits: dict[str, _Split] = {}
 
-    def assign(self, state: State, request: SelectRequest) -> tuple[Learner, float]:
-        """A learner, sticky to the unit or else to the key, and the probability of its assignment.
-        Raises NotFound."""
-        if request.policy is not None:
-            learner = state.learners.get(request.policy)
-            if learner is None:
-                raise no_policy(state, request.policy)
-            return learner, 1.0
-        split = self._split(state)
-        sticky = request.key if request.unit is None else request.unit
-        if sticky is None:
-            name = split.names[rules.choose(split.shares, self._rng.random())]
-        else:
-            name = winner(state.name, sticky, split.chances)
-        return state.learners[name], split.chances[name]
+    def assign(self, state: State, policy: str | None, sticky: str) -> tuple[Learner, float]:
+        """Return the learner of a request and the probability of its assignment. Raises NotFound.
 
-    def _split(self, state: State) -> _Split:
+        policy   that the request names, if it does
+        sticky   as `winner` takes it
+        """
+        if policy is not None:
+            learner = state.learners.get(policy)
+            if learner is None:
+                raise no_policy(state, policy)
+            return learner, 1.0
+        chances = self._chances(state)
+        name = winner(state.name, sticky, chances)
+        return state.learners[name], chances[name]
+
+    def _chances(self, state: State) -> dict[str, float]:
         """Computed anew when the experiment has changed."""
-        split = self._splits.get(state.name)
-        learners = state.learners
+        split, learners = self._splits.get(state.name), state.learners
         if split is None or split.revision != state.revision or split.learners is not learners:
-            chances = chances_of(learners)
-            shares = np.array(list(chances.values()))
-            split = _Split(state.revision, learners, list(chances), shares, chances)
+            split = _Split(state.revision, learners, chances_of(learners))
             self._splits[state.name] = split
-        return split
+        return split.chances
 
 
 def chances_of(learners: Mapping[str, Learner]) -> dict[str, float]:
@@ -76,7 +63,9 @@ def no_policy(state: State, name: str, path: str = "policy") -> NotFound:
 
 def winner(experiment: str, sticky: str, chances: Mapping[str, float]) -> str:
     """The policy of a unit, by weighted rendezvous hashing (Schindelhauer, Schomaker 2005): the
-    least -ln(u) / share wins, u a hash of unit and policy.
+    least -ln(u) / share wins, u a hash of unit and policy. All that it needs is in the log.
+
+    sticky   the unit's keyed hash, or the id of a decision without a unit
 
     Each policy wins its share of the units. If one share grows relative to the others, units move
     to its policy alone; a new policy takes its share, and no unit moves between the others. If
@@ -85,7 +74,7 @@ def winner(experiment: str, sticky: str, chances: Mapping[str, float]) -> str:
     """
     if len(chances) == 1:
         return next(iter(chances))
-    key, best, least = experiment.encode(), "", np.inf
+    key, best, least = experiment.encode(), "", inf
     for name, chance in chances.items():
         digest = hashlib.blake2b(f"{name}\0{sticky}".encode(), digest_size=8, key=key).digest()
         time = -log((int.from_bytes(digest, "big") + 0.5) / 2**64) / chance

@@ -10,6 +10,7 @@ import pytest
 from service.bandits import ranking
 from service.log.stores.memory import MemoryStore
 from service.serving.rederive import Discrepancy, drawn_arm
+from service.serving.traffic import winner
 from service.state.events import Decision, encode_decision
 from tests.unit.audited import (
     Changed,
@@ -23,6 +24,7 @@ from tests.unit.audited import (
     slate,
     with_shown,
 )
+from tests.unit.folding import shop
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,14 @@ def field(**changes: Any) -> Callable[[Decision], Decision]:
     return lambda decision: msgspec.structs.replace(decision, **changes)
 
 
+def other_unit(decision: Decision) -> Decision:
+    """One that would have got another policy."""
+    chances = dict.fromkeys(sorted(shop()["policies"]), decision.assignment)
+    units = (f"unit {number}" for number in range(100))
+    unit = next(u for u in units if winner("shop", u, chances) != decision.policy)
+    return msgspec.structs.replace(decision, unit=unit)
+
+
 CHANGES: list[tuple[Pick, Callable[[Decision], Decision], str, str]] = [
     (single("lints_disjoint"), other_probability, "probabilities", "probability of"),
     (single("random"), other_probability, "probabilities", "probability of"),
@@ -84,6 +94,7 @@ CHANGES: list[tuple[Pick, Callable[[Decision], Decision], str, str]] = [
     (single("watcher"), field(bank=1), "fields", "bank"),
     (single("watcher"), field(schema_version=9), "fields", "schema_version"),
     (single("watcher"), field(assignment=0.125), "fields", "assignment"),
+    (lambda d: d.assignment < 1, other_unit, "fields", "policy that was drawn"),
     (single("watcher"), lambda d: field(at=d.at + 0.5)(d), "fields", "reward_by"),
     (single("watcher"), field(accept_until=0.0), "fields", "accept_until"),
     (single("watcher"), field(policy="nobody"), "fields", "no policy nobody"),
