@@ -18,6 +18,7 @@ from service.bandits.heads.base import (
     unpack_names,
 )
 from service.bandits.memory import Memory
+from service.bandits.order import Batch, DecisionOrder, Settlement
 from service.bandits.reward_scale import RewardScale
 from service.bandits.settings import PolicySettings
 from service.bandits.settled import SettledReward
@@ -60,6 +61,7 @@ class Version:
     memory       settlements that the head can be rebuilt from: the latest under a window or a test
                  for changes, and the first warm_up while the scaling is measured
     without      decisions whose settlements are ignored
+    order        in which the head learns; None: as rewards come
     """
 
     def __init__(
@@ -71,7 +73,8 @@ class Version:
         limits: tuple[float, float],
         settings: PolicySettings,
         bank: Bank,
-        memory: Memory | None,
+        memory: Callable[[], Memory | None],
+        order: DecisionOrder | None,
         *,
         predicts: bool = False,
     ) -> None:
@@ -82,7 +85,9 @@ class Version:
         standardises = self.head is not None and self.head.standardises
         scale = RewardScale.to_unit if standardises else RewardScale.to_shares
         self.rewarded = scale(limits)
-        self.memory = memory
+        self._first_view, self._new_memory = view, memory
+        self.memory = memory()
+        self.order = order
         self._remembers = settings.window is not None or settings.change
         self.columns = encoder.features(view.width)
         self.warm_up = WARM_UP
@@ -148,8 +153,20 @@ class Version:
 
     # -- learn ---------------------------------------------------------------------------------
 
+    def in_order(self, event: Settlement, outcomes: list[SettledReward]) -> list[Batch]:
+        """Return what to `fold` now that an event has these outcomes."""
+        if self.order is None:
+            return [(event.decision, outcomes)]
+        anew, batches = self.order.take(event, outcomes)
+        if anew:
+            self.head, self.memory = self._new_head(), self._new_memory()
+            self.view, self.late = self._first_view, False
+            self.scaled_on = self.warm_up if self.view.scaling is None else 0
+            self.settled, self.decays = 0, []
+        return batches
+
     def fold(self, position: int, key: str, outcomes: Sequence[SettledReward]) -> None:
-        """The outcomes of one decision, `key`, settled at one log position."""
+        """The outcomes of one decision, `key`, learned at one log position."""
         if self.head is None or not outcomes or key in self.without:
             return
         for outcome in outcomes:
@@ -261,6 +278,8 @@ class Version:
         """Remove the settlements of these decisions from the memory; the head's sums stay."""
         if self.memory is not None:
             self.memory.forget(decisions)
+        if self.order is not None:
+            self.order.forget(decisions)
 
     def refold(self, memory: Memory, begins: int, unseen: int | None = None) -> None:
         """Rebuild the head from the prior over the memory, in log order.
@@ -337,6 +356,8 @@ class Version:
             arrays["without"] = pack_names(sorted(self.without))
         if self.memory is not None:
             arrays |= {f"memory.{name}": array for name, array in self.memory.arrays().items()}
+        if self.order is not None:
+            arrays |= {f"order.{name}": array for name, array in self.order.arrays().items()}
         return meta, arrays
 
     def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
@@ -352,6 +373,8 @@ class Version:
             self.head.restore(own)
         if self.memory is not None and (own := part(arrays, "memory.")):
             self.memory.restore(own)
+        if self.order is not None:
+            self.order.restore(part(arrays, "order."))
         self.trained_to, self.rewards = int(meta["trained_to"]), int(meta["version_rewards"])
         self.begins, self.settled = int(meta["begins"]), int(meta["settled"])
         self.decays = [int(position) for position in meta["decays"]]

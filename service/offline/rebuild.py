@@ -173,6 +173,7 @@ def _version(
     version.doubt = active.doubt
     windowed = learner.settings.window is not None
     version.refold(history.memory, history.watermark + 1 if windowed else history.begins)
+    version.order = history.order
     version.trained_to, version.without = history.watermark, without
     version.rewards = active.rewards if active.number else history.rewards
     if version.memory is not None:

@@ -75,6 +75,16 @@ class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
     settled: list[Settled]
     reward_by: float = 0.0
 
+    @property
+    def defaulted(self) -> bool:
+        """Whether the default reward is learned, since no other came in time."""
+        return False
+
+    @property
+    def corrects(self) -> bool:
+        """Whether it changes an earlier reward."""
+        return False
+
 
 class Rewarded(Learned, frozen=True, kw_only=True, tag="Rewarded"):
     """The first reward of these arms."""
@@ -82,6 +92,10 @@ class Rewarded(Learned, frozen=True, kw_only=True, tag="Rewarded"):
 
 class Expired(Learned, frozen=True, kw_only=True, tag="Expired"):
     """The wait window closed without a reward: the default reward holds."""
+
+    @property
+    def defaulted(self) -> bool:
+        return True
 
 
 class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected", omit_defaults=True):
@@ -99,6 +113,10 @@ class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected", omit_defaul
     since: list[int | None]
     withdrawn: list[str] = []
     weighed: list[float] = []
+
+    @property
+    def corrects(self) -> bool:
+        return True
 
 
 def outcomes(event: Learned) -> list[SettledReward]:

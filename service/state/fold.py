@@ -134,7 +134,8 @@ class State:
             raise _erased(self.name, position)
         elif isinstance(event, Learned) and self.knows(event.schema_version):
             outcomes = learner.outcomes(self.present(event))
-            staged.version.fold(position, event.decision, outcomes)
+            for decision, batch in staged.version.in_order(event, outcomes):
+                staged.version.fold(position, decision, batch)
         elif is_change_of(event, learner):
             staged.version.drop(self.present_columns(event), event.since, position)
         elif isinstance(event, Erased):

@@ -7,6 +7,7 @@ measured peak of a process that learns, decides and takes a snapshot.
 from service.bandits.heads import DisjointRidgeHead, GradientHead
 from service.bandits.heads.averaged import AveragedHead
 from service.bandits.kinds.base import Sizes
+from service.bandits.order import MOST, MOST_NUMBERS
 from service.bandits.version import Version
 from service.definition.experiment import Definition
 from service.errors import Invalid
@@ -14,7 +15,6 @@ from service.features.schema import Schema, distinct_contexts, width
 from service.features.view import View
 from service.state.fold import State
 from service.state.learner import REMEMBERED
-from service.state.order import MOST, MOST_NUMBERS
 
 NUMBER = 8
 

@@ -18,6 +18,7 @@ from service.bandits.kinds import AnyPolicy
 from service.bandits.memory import Memory
 from service.bandits.net import cold_encoder
 from service.bandits.networks import Network, dropout_masks
+from service.bandits.order import DecisionOrder
 from service.bandits.rules import Scores
 from service.bandits.settings import MOST_TRIES
 from service.bandits.version import WARM_UP, Version
@@ -25,7 +26,6 @@ from service.definition.experiment import Definition
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.state.events import ChangeDetected, Learned, Settled, SettledReward, outcomes
-from service.state.order import DecisionOrder
 
 HISTORY = 100
 """Activations and changes that a policy remembers for display."""
@@ -60,7 +60,6 @@ class Learner:
     counted       those in this process that made an arm less untried
     changes       number of detected changes of the world
     retrain       rewards at which a training falls due because of the last change
-    order         in which the head learns; None: as rewards come
     """
 
     def __init__(
@@ -88,7 +87,6 @@ class Learner:
         self.counted = 0
         watched = settings.change and self.policy.has_head
         self.detector = self._new_detector() if watched else None
-        self.order = DecisionOrder() if settings.in_order else None
         self.changes = 0
         self.retrain: int | None = None
 
@@ -178,7 +176,10 @@ class Learner:
         def head(encoder: Encoder, span: float) -> Head | None:
             return self.settings.make_head(encoder, self._view, self.name, span)
 
-        limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
+        def memory() -> Memory | None:
+            limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
+            return Memory(self.schema.width, limit) if limit else None
+
         return Version(
             number,
             self._view,
@@ -187,7 +188,8 @@ class Learner:
             self.limits,
             self.settings,
             self._bank(number),
-            Memory(self.schema.width, limit) if limit else None,
+            memory,
+            DecisionOrder(self.schema.width) if self.settings.in_order else None,
             predicts=self.policy.predicts,
         )
 
@@ -262,29 +264,14 @@ class Learner:
                 self.rewards += 1
                 self._count_try(one.settled)
         view = self.view
-        if self.detector and self.settings.learning:
-            self._watch(self.detector, position, found)
-        if self.order is not None:
-            self._fold_in_order(self.order, position, event, found)
-            return
         for version in self._versions(position):
             if version is not self.active or self.settings.learning:
-                version.fold(position, event.decision, found)
+                for decision, batch in version.in_order(event, found):
+                    if self.detector and version is self.active:
+                        self._watch(self.detector, position, batch)
+                    version.fold(position, decision, batch)
         if self.detector and self.view is not view:  # its sums are in units of the old scaling
             self.detector = self._new_detector()
-
-    def _fold_in_order(
-        self, order: DecisionOrder, position: int, event: Learned, found: list[SettledReward]
-    ) -> None:
-        if not self.settings.learning:
-            return
-        anew, batches = order.take(event, found)
-        if anew:
-            begins = self.active.begins
-            self.active = self.version(self.active.number, self._cold_encoder)
-            self.active.begins = begins
-        for decision, batch in batches:
-            self.active.fold(position, decision, batch)
 
     def _count_try(self, settled: Settled) -> None:
         tries = self.tries.get(settled.arm, 0)
@@ -336,8 +323,6 @@ class Learner:
         """Forget single settlements of erased decisions."""
         for version in self._versions(position):
             version.forget(decisions)
-        if self.order is not None:
-            self.order.forget(decisions)
 
     def activate(self, position: int, at: float) -> None:
         """Serve from the staged version."""
@@ -402,9 +387,6 @@ class Learner:
         meta, arrays = self.describe(self.active)
         if self.detector:
             arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
-        if self.order is not None:
-            own = self.order.arrays(self.schema.width)
-            arrays |= {f"order.{name}": array for name, array in own.items()}
         arrays["tried"] = pack_names(self.tries)
         arrays["tries"] = np.array(list(self.tries.values()), np.uint8)
         return {
@@ -427,8 +409,6 @@ class Learner:
         self.active = self.restored(meta, arrays)
         if self.detector:
             self.detector.restore(part(arrays, "detector."))
-        if self.order is not None:
-            self.order.restore(part(arrays, "order."))
 
 
 def _outside(one: SettledReward) -> SettledReward:

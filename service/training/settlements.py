@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from service.bandits.memory import Memory
+from service.bandits.order import Batch, DecisionOrder
 from service.errors import StoreUnavailable
 from service.log.replay import replay
 from service.log.stores import Store
@@ -31,9 +32,11 @@ class TrainingSet:
     begins     log position from which on none is missing: where the policy was born, later since
                when a change of the world holds
     left_out   settlements of the decisions that it is to be learned without
+    order      in which they are learned; it keeps what waits
     """
 
     memory: Memory
+    order: DecisionOrder | None
     begins: int = 0
     rewards: int = 0
     watermark: int = 0
@@ -59,7 +62,9 @@ async def collect(
     gone = learner.active.without if without is None else frozenset(without)
     async for position, event in replay(store, state.name):
         if isinstance(event, BIRTHS) and event.revision == learner.births[0]:
-            training = TrainingSet(Memory(state.schema.width, learner.settings.window), position)
+            width, settings = state.schema.width, learner.settings
+            order = DecisionOrder(width) if settings.in_order else None
+            training = TrainingSet(Memory(width, settings.window), order, position)
         elif training is not None:
             _take(training, position, event, state, learner, gone)
         if training is not None and (
@@ -79,34 +84,47 @@ def _take(
     learner: Learner,
     without: Collection[str],
 ) -> None:
-    """What an event says of a policy's settlements."""
+    """What an event says of a policy's settlements. Those that are left out count as rewards: a
+    training falls due as it would."""
     if isinstance(event, ChangeDetected) and is_change_of(event, learner):
         training.memory.drop(state.present_columns(event), event.since)
         training.begins = max(training.begins, event.since)
     elif isinstance(event, Erased):
         training.memory.forget(event.decisions)
+        if training.order is not None:
+            training.order.forget(event.decisions)
     elif not isinstance(event, Learned | Tombstone) or not state.knows(event.schema_version):
         pass
     elif isinstance(event, Learned):
         found = learner.outcomes(state.present(event))
-        _remember(training, position, event, found, event.decision in without)
+        fresh = sum(one.was is None for one in found)
+        training.rewards += fresh
+        training.left_out += fresh if event.decision in without else 0
+        for decision, batch in _in_order(training, event, found, learner.settings.window):
+            if decision not in without:
+                _remember(training.memory, position, decision, batch)
     elif learner.learns_from(event.policy):
         unseen = event.inline if learner.settings.per_arm else 0
         training.rewards += event.rewards - unseen
 
 
-def _remember(
-    training: TrainingSet, position: int, event: Learned, found: list[SettledReward], left_out: bool
-) -> None:
-    """Settlements that are left out count as rewards: a training falls due as it would."""
-    memory, key = training.memory, event.decision
+def _in_order(
+    training: TrainingSet, event: Learned, found: list[SettledReward], window: int | None
+) -> list[Batch]:
+    """As `Version.in_order`."""
+    if training.order is None:
+        return [(event.decision, found)]
+    anew, batches = training.order.take(event, found)
+    if anew:
+        training.memory = Memory(training.memory.x.shape[1], window)
+    return batches
+
+
+def _remember(memory: Memory, position: int, key: str, found: list[SettledReward]) -> None:
     for outcome in found:
         settled = outcome.settled
         if outcome.was is None:
-            training.rewards += 1
-            training.left_out += left_out
-            if not left_out:
-                memory.add(position, key, settled)
+            memory.add(position, key, settled)
         elif memory.holds(key, settled.arm):
             memory.revise(key, settled.arm, outcome.learned, settled.weight)
     if memory.overfull:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from service.bandits import order
 from service.bandits.heads import digest
+from service.bandits.order import GRACE_SECONDS, DecisionOrder
+from service.offline.rebuild import rebuild
 from service.serving.scoring import decide
-from service.state import order
 from service.state.events import (
     Corrected,
     Erased,
@@ -22,8 +24,8 @@ from service.state.events import (
 )
 from service.state.fold import State
 from service.state.learner import Learner
-from service.state.order import GRACE_SECONDS, DecisionOrder
-from tests.unit.folding import Log, bits, contents, opened, replay, shop
+from tests.support.clock import run_virtual
+from tests.unit.folding import Log, bits, contents, opened, replay, shop, store_of
 
 WAIT_S = 600.0
 ARMS = ["bed1", "food1", "food2", "toy1", "toy2"]
@@ -88,7 +90,7 @@ def learner_of(log: Log) -> Learner:
 
 
 def order_of(log: Log) -> DecisionOrder:
-    found = learner_of(log).order
+    found = learner_of(log).active.order
     assert found is not None
     return found
 
@@ -263,6 +265,28 @@ def test_a_frozen_policy_keeps_nothing() -> None:
     log = opened({"kind": "auto", "learning": False})
     folded(by_default(log, visits(900)), log)
     assert (order_of(log).waiting, learner_of(log).active.settled) == (0, 0)
+
+
+@pytest.mark.parametrize("count", [400, 900, 1_400], ids=["early", "anew", "waiting"])
+def test_a_rebuilt_head_goes_on_where_the_live_one_is(count: int) -> None:
+    """Rewards that wait when it is rebuilt are learned once, after it serves."""
+    seen = visits(1_600)
+    events, log = by_default(folded([]), seen), folded([])
+    place = sum(event.at <= count for event in events)
+    folded(events[:place], log)
+    found = run_virtual(rebuild(store_of(log), log.state, learner_of(log), frozenset(["none"])))
+    log.hand_over("p", found.artifact)
+    folded(events[place : place + 10], log)
+    log.activate("p")
+    folded(events[place + 10 :], log)
+    same = folded(events)
+    assert learner_of(log).active.number == 1
+    assert order_of(log).waiting == order_of(same).waiting
+    rebuilt, live = (learner_of(each).active for each in (log, same))
+    assert rebuilt.settled == live.settled
+    phi = rebuilt.phi(np.eye(log.state.schema.width))
+    arms = [ARMS[0]] * len(phi)
+    np.testing.assert_allclose(rebuilt.mean(phi, arms), live.mean(phi, arms), rtol=1e-6)
 
 
 # -- snapshots -------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Kind(Model):
     """What a kind of policy does with its settings; these are `PolicySettings` and its own.
 
     keeps_head   settings that may change without a new head
-    in_order     it learns rewards in the order of their decisions (`state.order`)
+    in_order     it learns rewards in the order of their decisions (`service.bandits.order`)
     """
 
     keeps_head: ClassVar[Set[str]] = frozenset({"share", "epsilon", "learning"})

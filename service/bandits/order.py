@@ -12,13 +12,12 @@ follow, the head starts anew and learns them again, in order.
 from collections.abc import Collection, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from service.bandits.heads.base import Array, Stored, pack_names, unpack_names
 from service.bandits.settled import Settled, SettledReward
-from service.state.events import Corrected, Expired, Learned
 
 WINDOW = 200
 """Settlements of which the share of defaults decides."""
@@ -49,6 +48,27 @@ Key = tuple[str, str]
 """Of a settlement: decision and arm."""
 
 
+class Settlement(Protocol):
+    """An event that settles a decision.
+
+    at          unix seconds
+    reward_by   when the default reward of the decision is due; 0: none is waited for
+    defaulted   it came
+    corrects    the event changes an earlier settlement
+    """
+
+    @property
+    def at(self) -> float: ...
+    @property
+    def decision(self) -> str: ...
+    @property
+    def reward_by(self) -> float: ...
+    @property
+    def defaulted(self) -> bool: ...
+    @property
+    def corrects(self) -> bool: ...
+
+
 class Kept(NamedTuple):
     """A settlement. due: `reward_by` of its decision, unix seconds."""
 
@@ -65,19 +85,21 @@ class Kept(NamedTuple):
 
 
 class DecisionOrder:
-    """The order in which one head learns. The fold alone changes it.
+    """The order in which one head learns.
 
     late     share of the latest settlements that came by default
     count    of these settlements, up to WINDOW
     past     the defaults of decisions up to this `reward_by` have come
     waits    rewards wait for the defaults of their time
     early    settlements that are left in which the head may start anew
+    width    of the rows of settlements
     """
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
+        self._width = width
         self.late, self.past, self.count = 0.0, 0.0, 0
         self.waits, self.early, self._number = False, EARLY, 0
-        self._first_due = np.inf
+        self._first_due = 0.0  # 0: no decision with a default yet
         self._kept: dict[Key, Kept] = {}
         self._queue: list[tuple[float, int, Key]] = []
 
@@ -88,18 +110,15 @@ class DecisionOrder:
 
     @property
     def _is_full(self) -> bool:
-        if not self._kept:
-            return False
-        width = next(iter(self._kept.values())).x.size
-        return len(self._kept) > min(MOST, MOST_NUMBERS // max(width, 1))
+        return len(self._kept) > min(MOST, MOST_NUMBERS // max(self._width, 1))
 
-    def take(self, event: Learned, found: list[SettledReward]) -> tuple[bool, list[Batch]]:
+    def take(self, event: Settlement, found: list[SettledReward]) -> tuple[bool, list[Batch]]:
         """Take in what an event teaches. Return whether the head starts anew before it learns, and
         what it learns now."""
-        defaulted, due = isinstance(event, Expired), event.reward_by
+        defaulted, due = event.defaulted, event.reward_by
         self.past = max(self.past, due if defaulted else 0.0, event.at - GRACE_SECONDS)
-        if isinstance(event, Corrected):
-            found = [one for one in found if not self._corrects(event, one)]
+        if event.corrects:
+            found = [one for one in found if not self._corrects(event.decision, one)]
             return False, [*self._released(), (event.decision, found)]
         if not found:
             return False, self._released()
@@ -146,7 +165,7 @@ class DecisionOrder:
         """Count settlements after the first `reward_by`, when defaults would have shown, and those
         that no default could come before."""
         if due:
-            self._first_due = min(self._first_due, due)
+            self._first_due = min(self._first_due or due, due)
         if not due or self.past >= self._first_due:
             self.early -= 1
         if self._is_full:
@@ -173,12 +192,12 @@ class DecisionOrder:
             for decision, batch in groupby(released, key=lambda each: each[0][0])
         ]
 
-    def _corrects(self, event: Corrected, one: SettledReward) -> bool:
-        """Correct a settlement that is kept; return whether no head holds it."""
-        key = event.decision, one.settled.arm
+    def _corrects(self, decision: str, one: SettledReward) -> bool:
+        """Correct a settlement that is kept; return whether the head does not hold it."""
+        key = decision, one.settled.arm
         kept = self._kept.get(key)
         if one.was is None and self.early:
-            self._keep(event.decision, self.past, [one])
+            self._keep(decision, self.past, [one])
         if one.was is None or kept is None:
             return False
         if one.withdrawn:
@@ -196,8 +215,7 @@ class DecisionOrder:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def arrays(self, width: int) -> dict[str, Stored]:
-        """width: of the rows of settlements."""
+    def arrays(self) -> dict[str, Stored]:
         kept = self._kept.values()
         return {
             "state": np.array(
@@ -208,7 +226,7 @@ class DecisionOrder:
             "flags": np.array(
                 [(one.inline, one.defaulted) for one in kept], dtype=np.uint8
             ).reshape(-1, 2),
-            "x": np.array([one.x for one in kept]).reshape(-1, width),
+            "x": np.array([one.x for one in kept]).reshape(len(kept), self._width),
         }
 
     def restore(self, arrays: Mapping[str, Stored]) -> None:
