@@ -20,6 +20,7 @@ from service.state.events import (
     ExperimentDefined,
     ExperimentDeleted,
     Learned,
+    LogTruncated,
     PolicyReset,
     Tombstone,
     decode_decision,
@@ -72,6 +73,7 @@ class Rewards:
     defined  since the experiment was last deleted, if it was
     erased   positions of events that were erased
     begins   settlements up to here were trimmed
+    lost     decision rows that the log is known to have lost
     """
 
     def __init__(self) -> None:
@@ -81,6 +83,7 @@ class Rewards:
         self.end = 0.0
         self.erased: set[int] = set()
         self.begins = 0
+        self.lost = 0
 
     async def read(self, store: Store, experiment: str, progress: Progress) -> None:
         """Raises UnknownSchema, Damaged or LogGap where the events cannot be read."""
@@ -114,6 +117,8 @@ class Rewards:
             self._resets.append((event.policy, Start(position, event.at)))
         elif isinstance(event, Tombstone):
             self.erased.add(position)
+        elif isinstance(event, LogTruncated):
+            self.lost += event.rows
         elif isinstance(event, Learned):
             for outcome in outcomes(event):
                 self._keys.append(hash((event.decision, outcome.settled.arm)))

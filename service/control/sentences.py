@@ -94,6 +94,12 @@ def too_few(uplift: Uplift, least: int) -> str:
     )
 
 
+def of_rows(mismatch: Mismatch | None, lost: int) -> str:
+    """Whether the rows can be trusted, and that some are known to be lost, whatever they held."""
+    text = of_mismatch(mismatch) if mismatch else FITS
+    return f"{text} The log has lost {lost:,} decisions or more." if lost else text
+
+
 def of_mismatch(found: Mismatch) -> str:
     return (
         f"The log does not hold what was drawn: {found.what} `{found.name}` is in it "

@@ -60,7 +60,7 @@ async def verdict_on(
         control=definition.control,
         until=iso(float(outcomes.at[-1])) if len(outcomes) else None,
         decisions=len(outcomes),
-        sample_ratio=sentences.of_mismatch(mismatch) if mismatch else sentences.FITS,
+        sample_ratio=sentences.of_rows(mismatch, rewards.lost),
         fits=mismatch is None,
         policies=means,
         uplifts=uplifts,

@@ -15,7 +15,7 @@ from service.control.table import table
 from service.control.verdict import verdict_on
 from service.errors import NotFound
 from service.log.stores.memory import MemoryStore
-from service.state.events import ExperimentDeleted, PolicyReset, Shown
+from service.state.events import ExperimentDeleted, LogTruncated, PolicyReset, Shown
 from tests.support.archived import SHOP, Shop, a_decision
 from tests.support.assigned import Traffic
 from tests.support.clock import run_virtual
@@ -313,6 +313,22 @@ def test_a_log_that_lacks_rows_of_an_arm_is_not_trusted() -> None:
     whole = half_shown(0.0)
     assert (whole.state, whole.fits) == ("open", True)
     assert whole.sample_ratio in table(whole)
+
+
+def test_rows_that_the_log_has_lost_are_told() -> None:
+    """They are of a time, whatever was shown: nothing is refused."""
+
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        await traffic.visits(200, EQUAL)
+        held = traffic.position
+        await traffic.shop.append(LogTruncated(at=traffic.at, held=held, last=0, rows=12))
+        traffic.position += 1
+        await traffic.visits(200, EQUAL)
+
+    verdict = judged(play)
+    assert "The log has lost 12 decisions or more." in verdict.sample_ratio
+    assert (verdict.state, verdict.fits, verdict.decisions) == ("open", True, 400)
 
 
 def test_decisions_that_one_policy_never_shows_are_no_mismatch() -> None:
