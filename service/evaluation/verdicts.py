@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 
-from service.errors import Refused, StoreError
+from service.errors import Invalid, Refused, StoreError
 from service.evaluation.request import EvaluationRequest
 from service.evaluation.running import Worker
 from service.log.log import Log
@@ -28,9 +28,11 @@ values of shadows are there at once for whoever asks."""
 
 @dataclass(frozen=True)
 class _Kept:
+    """An answer, or why there is none: a log that takes too long to read does so again."""
+
     revision: int
     until: float
-    answer: dict[str, object]
+    answer: dict[str, object] | Invalid
 
 
 class Verdicts:
@@ -58,13 +60,19 @@ class Verdicts:
         async with self._asking[key]:
             kept, began = self._kept.get(key), clock.monotonic()
             if kept is None or kept.revision != state.revision or kept.until < began:
-                answer = await worker.run(state.name, request)
+                answer: dict[str, object] | Invalid
+                try:
+                    answer = await worker.run(state.name, request)
+                except Invalid as fault:
+                    answer = fault
                 ended = clock.monotonic()
                 until = ended + max(FRESH_SECONDS, TIMES * (ended - began))
                 definition = state.definition
                 if not (definition.control if request is None else definition.shadows):
                     until = inf  # until the definition names one
                 kept = self._kept[key] = _Kept(state.revision, until, answer)
+            if isinstance(kept.answer, Invalid):
+                raise kept.answer
             return kept.answer
 
     async def run(self) -> None:

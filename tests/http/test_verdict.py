@@ -7,6 +7,7 @@ import pytest
 
 from service.clock import Clock
 from service.definition.experiment import Definition, load_definition
+from service.errors import Invalid
 from service.evaluation.request import EvaluationRequest
 from service.evaluation.running import Worker
 from service.evaluation.verdicts import Verdicts
@@ -105,6 +106,30 @@ def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_ch
         clock.skip(1e6)
     shadows = EvaluationRequest("shop", shadows=True)
     assert asked == [None, shadows, None, shadows]
+
+
+def test_a_log_that_takes_too_long_to_read_is_not_read_again_at_once() -> None:
+    """A console asks every ten seconds, and each answer would take two minutes."""
+    asked = 0
+
+    class Slow:
+        async def run(self, experiment: str, request: EvaluationRequest | None) -> Json:
+            nonlocal asked
+            asked += 1
+            clock.skip(120.0)
+            raise Invalid("took longer than 120 seconds")
+
+    clock, state = SetClock(), State("shop")
+    state.definition = Definition.model_validate(
+        {"policies": {"any": {"kind": "random"}}, "control": "any"}
+    )
+    worker = cast(Worker, Slow())
+    verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
+    for seconds, reads in ((0.0, 1), (1_190.0, 1), (20.0, 2)):
+        clock.skip(seconds)
+        with pytest.raises(Invalid, match="longer than 120 seconds"):
+            run_virtual(verdicts.of(state))
+        assert asked == reads
 
 
 def test_a_log_that_no_other_process_can_read_has_no_verdict() -> None:
