@@ -113,6 +113,7 @@ class Rewards:
             self._define(position, event.at, event.schema_version, definition)
         elif isinstance(event, ExperimentDeleted):
             self.defined.clear()
+            self.lost = 0
         elif isinstance(event, PolicyReset):
             self._resets.append((event.policy, Start(position, event.at)))
         elif isinstance(event, Tombstone):

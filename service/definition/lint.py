@@ -30,7 +30,8 @@ def lint(definition: Definition) -> Iterator[Warned]:
     yield from _arms(definition)
     for name, policy in definition.policies.items():
         keys = ("policies", name)
-        yield from ((keys + more, text) for more, text in _exploration(policy))
+        if not policy.shadow:
+            yield from ((keys + more, text) for more, text in _exploration(policy))
         rows = distinct_contexts(definition.features) * max(len(definition.arms), 1)
         for setting, text in policy.unwise(len(definition.arms), rows):
             yield (*keys, setting), text

@@ -11,7 +11,7 @@ from service.evaluation.columns import Columns
 from service.evaluation.estimators import Estimate, direct, estimate, over_logged
 from service.evaluation.intervals import Interval, adjusted, grouped
 from service.evaluation.refusals import WeightSummary, refusal, summarize
-from service.evaluation.request import EvaluationRequest, PolicyFields
+from service.evaluation.request import EvaluationRequest, PolicyFields, Selection
 from service.evaluation.rows import choose
 from service.evaluation.targets import GUESS, ExtraPolicies, with_policies
 from service.evaluation.walk import Walk
@@ -36,6 +36,7 @@ class PolicyValue:
     learned_from       rewards that it had learned from at the last decision; None: it never learns
     refused            why there is no estimate; None where there is one
     decisions, since   evaluated on, and unix seconds of the first
+    logged             what the log itself earned on these; None where there are none
     other_candidates   decisions of which it would have had other candidates
     unsupported        share of what it would show that the log could not, and by arm
     estimates          by estimator
@@ -52,6 +53,7 @@ class PolicyValue:
     refused: str | None
     decisions: int
     since: float | None
+    logged: float | None
     weights: WeightSummary
     other_candidates: int
     unsupported: float
@@ -113,6 +115,8 @@ async def evaluate(
 ) -> Evaluation:
     name = await single_experiment(store, request.experiment)
     policies, added = await _policies(store, name, request)
+    if not policies:
+        return _nothing(name, request)
     selection = request.selection
     if request.freeze and selection.since is None and selection.newest is None:
         # They learn from the first half, and are evaluated on the other.
@@ -120,7 +124,7 @@ async def evaluate(
         selection = replace(selection, newest=max(len(chosen) // 2, 1))
     chosen = await choose(store, name, selection, progress)
     by_start = _by_start(policies, chosen.starts, watched=request.shadows)
-    chosen = chosen.since(min(by_start, default=END))
+    chosen = chosen.since(min(by_start))
     own = request.own or selection.logged_by is not None
     walk = Walk(store, name, policies, ExtraPolicies(added), freeze=request.freeze, own=own)
     async for logged in walk.decisions(chosen, progress):
@@ -130,7 +134,7 @@ async def evaluate(
         for start, some in by_start.items():
             if chosen.positions[logged.index] >= start:
                 some.add(logged, float(chosen.rewards[logged.index]))
-    columns = by_start[min(by_start)] if by_start else Columns([])
+    columns = by_start[min(by_start)]
     reward, range_ = columns.reward, walk.range
     if len(columns):  # a sum of contributions, or what an older definition allowed
         low, high = range_
@@ -167,6 +171,30 @@ async def evaluate(
     )
 
 
+def _nothing(name: str, request: EvaluationRequest) -> Evaluation:
+    """Of an experiment without shadows."""
+    return Evaluation(
+        experiment=name,
+        decisions=0,
+        since=None,
+        until=None,
+        frozen=request.freeze,
+        shadows=request.shadows,
+        first_slot=request.first_slot,
+        confidence=request.confidence,
+        logged=None,
+        logged_interval=None,
+        logged_by={},
+        earned_by={},
+        slates=0,
+        shortlists=0,
+        untold=0,
+        erased=0,
+        left_out={},
+        policies=[],
+    )
+
+
 def _by_start(
     policies: Sequence[str], starts: Mapping[str, int], *, watched: bool
 ) -> dict[int, Columns]:
@@ -175,7 +203,7 @@ def _by_start(
         return {0: Columns(policies)}
     found = defaultdict[int, list[str]](list)
     for policy in policies:
-        found[starts[policy]].append(policy)
+        found[starts.get(policy, END)].append(policy)  # it was removed just now
     return {start: Columns(names, watched=True) for start, names in found.items()}
 
 
@@ -189,6 +217,13 @@ async def _policies(
         raise NotFound(f"experiment {quoted(name)} was deleted", path="experiment")
     live, defined = state.learners, request.definitions
     shadows = state.definition.shadows
+    choice = request.policies or defined or request.freeze or request.selection != Selection()
+    if request.shadows and choice:
+        raise Invalid(
+            "shadows are evaluated as they learn, on all decisions since they are as they are: "
+            "leave out which policies and decisions, definitions and frozen",
+            path="shadows",
+        )
     asked = list(shadows) if request.shadows else request.policies
     if asked is None:
         asked = [] if defined else list(live)
@@ -211,10 +246,15 @@ async def _policies(
 
 
 def ranked(values: Iterable[PolicyValue]) -> list[PolicyValue]:
-    """The best first, by the doubly robust estimate; those without an estimate last."""
-    return sorted(
-        values, key=lambda each: -each.estimates["dr"].value if each.estimates else np.inf
-    )
+    """The best first, by the doubly robust estimate, or of shadows, which may have other decisions,
+    by what they surely earn over the log; those without an estimate last."""
+
+    def worth(value: PolicyValue) -> float:
+        if value.over_logged_watched is not None:
+            return value.over_logged_watched.low
+        return value.estimates["dr"].value if value.estimates else -np.inf
+
+    return sorted(values, key=worth, reverse=True)
 
 
 def _value(
@@ -241,6 +281,7 @@ def _value(
         refused=refused,
         decisions=len(columns),
         since=columns.times[0] if len(columns) else None,
+        logged=float(columns.reward.mean()) if len(columns) else None,
         weights=weights,
         other_candidates=columns.otherwise(policy),
         unsupported=mass,

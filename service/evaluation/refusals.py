@@ -94,6 +94,8 @@ def _of_learning(policy: str, request: EvaluationRequest) -> str:
         return f"{nothing}: choose later decisions, or do not freeze it"
     if policy in request.definitions:
         return f"{nothing}: no reward came before the last of these decisions"
+    if request.shadows:
+        return f"{nothing}: no reward has come yet, or its `learning` is false"
     return (
         f"{nothing}. A definition learns from every reward of the log: write the settings of "
         f"{policy} into a file under another name and evaluate that with --definition FILE (in a "

@@ -65,12 +65,13 @@ def sentence(found: Evaluation) -> str:
     interval = over(found, best)
     assert interval is not None
     low, high = interval
-    ran, name = f"what ran ({found.logged:.3g} a decision)", f"`{best.policy}`"
+    assert best.logged is not None
+    ran, name = f"what ran ({best.logged:.3g} a decision)", f"`{best.policy}`"
     if low > 0:
-        much = f"{_much(low, found)} to {_much(high, found)}{_unit(found)}"
+        much = f"{_much(low, best)} to {_much(high, best)}{_unit(best)}"
         return f"{name} would have earned {much} more than {ran}, at {confidence}."
     ends = " and ".join(
-        f"{_much(abs(end), found)}{_unit(found)} {'less' if end < 0 else 'more'}"
+        f"{_much(abs(end), best)}{_unit(best)} {'less' if end < 0 else 'more'}"
         for end in (low, high)
     )
     if len(told) == 1:
@@ -87,12 +88,12 @@ def over(found: Evaluation, value: PolicyValue) -> Interval | None:
     return value.over_logged_watched if found.shadows else value.over_logged_interval
 
 
-def _unit(found: Evaluation) -> str:
-    return " percent" if found.logged is not None and found.logged > 0 else ""
+def _unit(value: PolicyValue) -> str:
+    return " percent" if value.logged is not None and value.logged > 0 else ""
 
 
-def _much(end: float, found: Evaluation) -> str:
-    logged = found.logged
+def _much(end: float, value: PolicyValue) -> str:
+    logged = value.logged
     return figure(100 * end / logged if logged is not None and logged > 0 else end)
 
 
@@ -176,6 +177,9 @@ def _rows(value: PolicyValue) -> list[list[str]]:
         intervals = [_text(each) for each in (one.interval, one.bootstrap)]
         rows.append([policy, TITLES[name], f"{one.value:.4f}", *intervals, *size])
         policy, size = "", ["", ""]
+    if value.watched is not None:
+        dr = value.estimates["dr"].value
+        rows.append(["", "DR, any time", f"{dr:.4f}", _text(value.watched), *[""] * 3])
     if value.direct_method is not None:
         rows.append(["", "DM", f"{value.direct_method:.4f}", "no interval", *[""] * 3])
     return rows

@@ -7,7 +7,7 @@ estimates start from: a ridge regression.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -97,23 +97,25 @@ def regression(definition: DefinitionJson) -> PolicyFields:
 
 @dataclass
 class ExtraPolicies:
-    """The policies added to the fold of a log. fault: why they were not, where they do not fit."""
+    """The policies added to the fold of a log. faults: by name, why one does not fit the latest
+    definition."""
 
     policies: Mapping[str, PolicyFields]
-    fault: str = ""
+    faults: dict[str, str] = field(default_factory=dict)
 
     def into(self, event: ExperimentDefined) -> ExperimentDefined:
-        """The event with them. A past definition that they do not fit (a feature came later) stays
-        as it was; a policy that served under one of their names decides as it did."""
-        guess = {GUESS: regression(event.definition)}
+        """The event with those that fit it (a feature may have come later). A policy that served
+        under one of their names decides as it did."""
         served = Definition.model_validate(event.definition).serving
-        added = {name: each for name, each in self.policies.items() if name not in served}
-        self.fault = ""
-        try:
-            whole = with_policies(event.definition, {**added, **guess})
-        except ConfigurationError as fault:
-            self.fault = str(fault)
-            whole = with_policies(event.definition, guess)
+        self.faults = {}
+        whole = with_policies(event.definition, {GUESS: regression(event.definition)})
+        for name, settings in self.policies.items():
+            if name in served:
+                continue
+            try:
+                whole = with_policies(whole, {name: settings})
+            except ConfigurationError as fault:
+                self.faults[name] = str(fault)
         return msgspec.structs.replace(event, definition=whole)
 
     def into_origin(self, state: State) -> None:

@@ -68,11 +68,14 @@ class Verdicts:
                 ended = clock.monotonic()
                 until = ended + max(FRESH_SECONDS, TIMES * (ended - began))
                 definition = state.definition
-                if not (definition.control if request is None else definition.shadows):
+                if isinstance(answer, dict) and not (
+                    definition.control if request is None else definition.shadows
+                ):
                     until = inf  # until the definition names one
                 kept = self._kept[key] = _Kept(state.revision, until, answer)
             if isinstance(kept.answer, Invalid):
-                raise kept.answer
+                path = kept.answer.faults[0].path if kept.answer.faults else ""
+                raise Invalid(kept.answer.detail, path=path)
             return kept.answer
 
     async def run(self) -> None:
@@ -90,3 +93,5 @@ class Verdicts:
                         await self.shadows(state)
                 except (Refused, StoreError) as fault:
                     logger.debug("no verdict on %s: %s", state.name, fault)
+                except Exception:  # the other experiments, and the next hour, have theirs
+                    logger.exception("no verdict on %s", state.name)

@@ -131,7 +131,8 @@ class Walk:
             raise NotFound("the experiment was deleted", path="experiment")
         if unknown := [name for name in self._policies if name not in state.learners]:
             if unknown[0] in self._added.policies:
-                say = f"there is no policy {quoted(unknown[0])}: {self._added.fault}"
+                fault = self._added.faults.get(unknown[0], "it served before")
+                say = f"there is no policy {quoted(unknown[0])}: {fault}"
                 raise NotFound(say, path="policies")
             raise no_policy(state, unknown[0], "policies")
         self.range = state.definition.reward.range

@@ -125,6 +125,7 @@ class PolicyEvaluation(BaseModel):
         description="Of over_logged; holds at all times at once. Null but for shadows."
     )
     decisions: int = Field(description="That it was evaluated on.")
+    logged: float | None = Field(description="Mean of `metric` over these, as they were made.")
     since: str | None = Field(description="Of the first of them.")
 
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from service.errors import Invalid
+from service.evaluation.request import EvaluationRequest, Selection
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 from tests.unit.folding import shop
 
@@ -53,6 +55,44 @@ def test_a_shadow_is_valued_since_it_is_there(tmp_path: Path) -> None:
         empty = wire.get(PATH).json()
         assert (empty["policies"], empty["decisions"]) == ([], 0)
         assert "No policy is a shadow" in empty["sentence"]
+
+
+@pytest.mark.process
+def test_a_shadow_of_a_newer_feature_takes_nothing_from_another(tmp_path: Path) -> None:
+    """What another has learned, and what it would have earned."""
+    newer = shop()
+    newer["features"]["context"]["hour"] = {"type": "numeric", "scale": 12.0, "default": 0.0}
+
+    def put(**shadows: Json) -> None:
+        body = {**newer, "policies": {"main": MAIN, "first": SHADOW, **shadows}}
+        assert wire.put(EXPERIMENT, body).status_code == 200
+
+    def first() -> Json:
+        return next(e for e in wire.get(PATH).json()["policies"] if e["policy"] == "first")
+
+    with serving(store=f"sqlite:///{tmp_path}/forage.db") as wire:
+        define(wire)
+        visits(wire, 60)
+        put()
+        visits(wire, 80)
+        before = first()
+        put(second={**SHADOW, "features": ["intercept", "hour", "kind"]})
+        assert first() == before
+        assert before["learned_from"] >= 139
+
+
+@pytest.mark.process
+def test_shadows_are_evaluated_on_all_of_their_decisions(tmp_path: Path) -> None:
+    with serving(store=f"sqlite:///{tmp_path}/forage.db") as wire:
+        define(wire, first=SHADOW)
+        for request in (
+            EvaluationRequest("shop", shadows=True, freeze=True),
+            EvaluationRequest("shop", shadows=True, policies=["main"]),
+            EvaluationRequest("shop", shadows=True, definitions={"idea": {"kind": "linucb"}}),
+            EvaluationRequest("shop", shadows=True, selection=Selection(newest=10)),
+        ):
+            with pytest.raises(Invalid, match="leave out which policies"):
+                wire.run(wire.services.evaluations.run("shop", request))
 
 
 def test_a_shadow_decides_nothing() -> None:

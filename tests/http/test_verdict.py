@@ -1,6 +1,8 @@
 """GET /experiments/{name}/verdict: from another process, and remembered for a while."""
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -130,6 +132,34 @@ def test_a_log_that_takes_too_long_to_read_is_not_read_again_at_once() -> None:
         with pytest.raises(Invalid, match="longer than 120 seconds"):
             run_virtual(verdicts.of(state))
         assert asked == reads
+
+
+def test_a_crash_does_not_end_the_verdicts_that_nobody_asks_for() -> None:
+    asked = 0
+
+    class Crashing:
+        async def run(self, experiment: str, request: EvaluationRequest | None) -> Json:
+            nonlocal asked
+            asked += 1
+            raise RuntimeError("an evaluation failed")
+
+    state = State("shop")
+    state.definition = Definition.model_validate(
+        {"policies": {"any": {"kind": "random"}}, "control": "any"}
+    )
+    log = SimpleNamespace(
+        replicas=SimpleNamespace(states={"shop": state}), presence=SimpleNamespace(leads=True)
+    )
+    worker = cast(Worker, Crashing())
+    verdicts = Verdicts(worker, worker, cast(Log, log), Telemetry(SetClock()))
+
+    async def hours() -> None:
+        task = asyncio.create_task(verdicts.run())
+        await asyncio.sleep(3.5 * 3_600)
+        task.cancel()
+
+    run_virtual(hours())
+    assert asked == 3
 
 
 def test_a_log_that_no_other_process_can_read_has_no_verdict() -> None:
