@@ -25,8 +25,9 @@ class PolicySettings(Model):
     )
     shadow: bool = Field(
         False,
-        description="It decides nothing, whatever names it, and learns from every reward: "
-        "`GET /experiments/{name}/shadows` tells what it would have earned. Needs share 0.",
+        description="true: decides nothing, even for a request that names it, and learns from "
+        "every reward. `GET /experiments/{name}/shadows` tells what it would have earned. Needs "
+        "share 0.",
     )
     epsilon: Probability = Field(
         0.0, description="Exploration floor: p <- (1 - epsilon) p + epsilon / K."

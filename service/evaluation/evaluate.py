@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -82,23 +82,23 @@ class Evaluation:
     """
 
     experiment: str
-    decisions: int
-    since: float | None
-    until: float | None
     frozen: bool
     shadows: bool
     first_slot: bool
     confidence: float
-    logged: float | None
-    logged_interval: Interval | None
-    logged_by: Mapping[str, int]
-    earned_by: Mapping[str, float]
-    slates: int
-    shortlists: int
-    untold: int
-    erased: int
-    left_out: Mapping[str, int]
-    policies: Sequence[PolicyValue]
+    decisions: int = 0
+    since: float | None = None
+    until: float | None = None
+    logged: float | None = None
+    logged_interval: Interval | None = None
+    logged_by: Mapping[str, int] = field(default_factory=dict)
+    earned_by: Mapping[str, float] = field(default_factory=dict)
+    slates: int = 0
+    shortlists: int = 0
+    untold: int = 0
+    erased: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    policies: Sequence[PolicyValue] = ()
 
 
 async def evaluate_store(
@@ -115,8 +115,15 @@ async def evaluate(
 ) -> Evaluation:
     name = await single_experiment(store, request.experiment)
     policies, added = await _policies(store, name, request)
-    if not policies:
-        return _nothing(name, request)
+    asked = Evaluation(
+        experiment=name,
+        frozen=request.freeze,
+        shadows=request.shadows,
+        first_slot=request.first_slot,
+        confidence=request.confidence,
+    )
+    if not policies:  # the experiment has no shadows
+        return asked
     selection = request.selection
     if request.freeze and selection.since is None and selection.newest is None:
         # They learn from the first half, and are evaluated on the other.
@@ -145,15 +152,11 @@ async def evaluate(
         top, bottom = grouped(columns.group, reward, np.ones_like(reward))
         mean = float(reward.mean())
         interval = adjusted(top, bottom, bottom, range_, request.confidence).within(*range_)
-    return Evaluation(
-        experiment=name,
+    return replace(
+        asked,
         decisions=len(columns),
         since=first,
         until=last,
-        frozen=request.freeze,
-        shadows=request.shadows,
-        first_slot=request.first_slot,
-        confidence=request.confidence,
         logged=mean,
         logged_interval=interval,
         logged_by=dict(columns.logged_by.most_common()),
@@ -168,30 +171,6 @@ async def evaluate(
             for some in by_start.values()
             for policy in some.policies
         ),
-    )
-
-
-def _nothing(name: str, request: EvaluationRequest) -> Evaluation:
-    """Of an experiment without shadows."""
-    return Evaluation(
-        experiment=name,
-        decisions=0,
-        since=None,
-        until=None,
-        frozen=request.freeze,
-        shadows=request.shadows,
-        first_slot=request.first_slot,
-        confidence=request.confidence,
-        logged=None,
-        logged_interval=None,
-        logged_by={},
-        earned_by={},
-        slates=0,
-        shortlists=0,
-        untold=0,
-        erased=0,
-        left_out={},
-        policies=[],
     )
 
 

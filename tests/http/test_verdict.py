@@ -31,6 +31,12 @@ def controlled() -> Json:
     return {**definition, **CONTROLLED}
 
 
+def state_with(control: str | None = "any") -> State:
+    state, policies = State("shop"), {"any": {"kind": "random"}}
+    state.definition = Definition.model_validate({"policies": policies, "control": control})
+    return state
+
+
 @pytest.mark.process
 def test_a_verdict_is_told_once_there_are_outcomes(tmp_path: Path) -> None:
     """It is remembered, but for a change of the experiment."""
@@ -70,10 +76,7 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
     telemetry = Telemetry(clock)
     worker = cast(Worker, Slow())
     verdicts = Verdicts(worker, worker, cast(Log, None), telemetry)
-    state = State("shop")
-    state.definition = Definition.model_validate(
-        {"policies": {"any": {"kind": "random"}}, "control": "any"}
-    )
+    state = state_with()
 
     def number() -> object:
         return run_virtual(verdicts.of(state))["number"]
@@ -97,8 +100,7 @@ def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_ch
             asked.append(request)
             return {"fits": True}
 
-    clock, state = SetClock(), State("shop")
-    state.definition = Definition.model_validate({"policies": {"any": {"kind": "random"}}})
+    clock, state = SetClock(), state_with(control=None)
     worker = cast(Worker, Refusing())
     verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
     for revision in (0, 0, 1):
@@ -121,10 +123,7 @@ def test_a_log_that_takes_too_long_to_read_is_not_read_again_at_once() -> None:
             clock.skip(120.0)
             raise Invalid("took longer than 120 seconds")
 
-    clock, state = SetClock(), State("shop")
-    state.definition = Definition.model_validate(
-        {"policies": {"any": {"kind": "random"}}, "control": "any"}
-    )
+    clock, state = SetClock(), state_with()
     worker = cast(Worker, Slow())
     verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
     for seconds, reads in ((0.0, 1), (1_190.0, 1), (20.0, 2)):
@@ -143,10 +142,7 @@ def test_a_crash_does_not_end_the_verdicts_that_nobody_asks_for() -> None:
             asked += 1
             raise RuntimeError("an evaluation failed")
 
-    state = State("shop")
-    state.definition = Definition.model_validate(
-        {"policies": {"any": {"kind": "random"}}, "control": "any"}
-    )
+    state = state_with()
     log = SimpleNamespace(
         replicas=SimpleNamespace(states={"shop": state}), presence=SimpleNamespace(leads=True)
     )
