@@ -1,6 +1,6 @@
 """Settings that every kind of policy has, and those of a training."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -26,8 +26,8 @@ class PolicySettings(Model):
     shadow: bool = Field(
         False,
         description="true: decides nothing, even for a request that names it, and learns from "
-        "every reward. `GET /experiments/{name}/shadows` tells what it would have earned. Needs "
-        "share 0.",
+        "every reward. `GET /experiments/{name}/shadows` tells what it would have earned. Its "
+        "share is 0.",
     )
     epsilon: Probability = Field(
         0.0, description="Exploration floor: p <- (1 - epsilon) p + epsilon / K."
@@ -56,10 +56,17 @@ class PolicySettings(Model):
         description="Watch the residuals for a change of the world, and forget what it made stale.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_shadow_has_no_share_unless_it_is_given_one(cls, settings: Any) -> Any:
+        if isinstance(settings, dict) and settings.get("shadow") is True:
+            return {"share": 0.0, **settings}
+        return settings
+
     @model_validator(mode="after")
     def _a_shadow_has_no_traffic(self) -> "PolicySettings":
         if self.shadow and self.share:
-            raise ValueError("share: a shadow decides nothing, so give it share 0")
+            raise ValueError("share: a shadow decides nothing: leave share out, or give it 0")
         return self
 
     @model_validator(mode="after")

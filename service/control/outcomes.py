@@ -19,7 +19,7 @@ from service.serving.rederive import is_imported
 from service.state.events import Decision
 
 NOT_SHOWN = "they were made ahead and never shown"
-NAMED = "their requests named the policy"
+NOT_DRAWN = "their policy was not drawn: the request named it, or it had all the traffic"
 IMPORTED = "they were imported"
 DELETED = "they were made before the experiment was deleted"
 
@@ -106,7 +106,7 @@ class _Rows:
             if decision.assignment < 1:
                 self._add(decision, position)
             else:
-                self._left[NAMED] += 1
+                self._left[NOT_DRAWN] += 1
 
     def _add(self, decision: Decision, position: int) -> None:
         number = len(self._policy)

@@ -47,8 +47,8 @@ def sentence(found: Evaluation) -> str:
     told = [each for each in found.policies if not each.refused]
     if found.shadows and not found.policies:
         return (
-            "No policy is a shadow. Give one `shadow = true` and `share = 0`, and this tells what "
-            "it would have earned."
+            "No policy is a shadow. Give one `shadow = true`, and this tells what it would have "
+            "earned."
         )
     if not found.decisions:
         return "The log has no decision to evaluate on yet."

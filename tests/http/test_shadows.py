@@ -12,7 +12,7 @@ from tests.unit.folding import shop
 EXPERIMENT, PATH = "/experiments/shop", "/experiments/shop/shadows"
 MAIN: Json = {"kind": "lints", "draws": 64, "epsilon": 0.5}
 CAT: Json = {"pet": "cat"}
-SHADOW: Json = {"kind": "linucb", "share": 0, "shadow": True}
+SHADOW: Json = {"kind": "linucb", "shadow": True}
 
 
 def define(wire: Wire, **shadows: Json) -> None:

@@ -95,7 +95,7 @@ def test_the_members_of_auto_are_told_with_their_weights() -> None:
     for row in of(learned(auto={"kind": "auto"}), "auto"):
         members = row["members"]
         assert {each["member"] for each in members} <= {
-            *["hybrid", "shared", "shared, fading by 0.998", "own, fading by 0.99"]
+            *["hybrid", "shared", "shared, fading by 0.998", "own"]
         }
         assert sum(each["weight"] for each in members) == pytest.approx(1.0)
         weighed = sum(each["weight"] * each["mean"] for each in members)

@@ -93,6 +93,22 @@ def test_members_that_do_not_forget_are_dense_ridge_regressions(
         np.testing.assert_allclose((mean[0, 0], variance[0, 0]), told, rtol=1e-8, atol=1e-9)
 
 
+def test_one_lucky_reward_does_not_give_all_weight_to_a_member_that_forgets() -> None:
+    """Rewards of 0 or 1 that a regression predicts well, then the opposite of what it says."""
+    view = view_of(3, 0)
+    rows = [
+        row._replace(arm="a", reward=float(np.clip(0.5 + 0.2 * row.phi[-1], 0.0, 1.0)))
+        for row in world(view, 1_000, seed=3)
+    ]
+    head = learned(view, rows)
+    lasting = [number for number, member in enumerate(head.members) if member.spec.gamma == 1.0]
+    assert head.weights[lasting].sum() > 0.9
+    surely = rows[0].phi.copy()
+    surely[-1] = -2.5
+    head.observe(rows[0]._replace(phi=surely, reward=1.0))
+    assert head.weights[lasting].sum() > 0.5
+
+
 @pytest.mark.parametrize(("context", "arm"), [(3, 0), (2, 2), (0, 2), (0, 0)])
 def test_many_rows_are_read_as_each_alone(context: int, arm: int) -> None:
     """Several contexts with every arm each, or with few of them; and rows of an arm each."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from service.control.outcomes import DELETED, NAMED, NOT_SHOWN
+from service.control.outcomes import DELETED, NOT_DRAWN, NOT_SHOWN
 from service.control.report import Uplift, Verdict
 from service.control.rewards import OPEN
 from service.control.table import table
@@ -208,7 +208,7 @@ def test_named_and_unshown_decisions_do_not_count() -> None:
         await traffic.visits(100, EQUAL)
 
     verdict = judged(play)
-    assert (verdict.decisions, verdict.left_out) == (300, {NAMED: 7, NOT_SHOWN: 5})
+    assert (verdict.decisions, verdict.left_out) == (300, {NOT_DRAWN: 7, NOT_SHOWN: 5})
 
 
 def test_a_slate_earns_what_its_arms_earn() -> None:

@@ -45,6 +45,10 @@ from service.features.view import View
 DISCOUNT = 0.995
 """Of the evidence for a member, a settlement."""
 
+TAILS = 4.0
+"""Degrees of freedom of the t distribution that errors are judged by. Under a normal one, a single
+lucky reward of an arm that is usually certain gave all weight to whoever had doubted most."""
+
 FIRST_COUNT, CAP, CAP_FADING = 50.0, 2_000.0, 500.0
 """Settlements that the first noise weighs; windows of the noise and of the usual variance. The
 first noise weighs much: standardised errors underestimate the noise while variances are large."""
@@ -299,7 +303,8 @@ class AveragedHead:
         variances = np.array([each.variance for each in forecasts])
         # One noise for all: with its own, a fading member would win by its variance alone.
         common = self.noises.of_arm(1, variance, arm).min()
-        loss = 0.5 * (np.log1p(variances) + np.square(errors) / (1.0 + variances) / common)
+        misses = np.square(errors) / (1.0 + variances) / common
+        loss = 0.5 * (np.log1p(variances) + (TAILS + 1.0) * np.log1p(misses / TAILS))
         for member, forecast in zip(self.members, forecasts, strict=True):
             member.learn(seen, arm, forecast, reward, row.weight)
         self.noises.learn(arm, errors, variances, row.weight, self.settled)

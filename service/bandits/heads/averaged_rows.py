@@ -42,10 +42,10 @@ PLAIN = (
     Spec("own", False, 0.99, 0.05),
 )
 FEATURED = (
-    Spec("own", True, 1.0, 0.33, (0.1, 0.1)),
+    Spec("own", True, 1.0, 0.33, (0.2, 0.2)),
     Spec("", True, 1.0, 0.53, (1.0, 0.3)),
     Spec("", True, 0.998, 0.07, (1.0, 0.3)),
-    Spec("own", False, 0.99, 0.07),
+    Spec("own", False, 1.0, 0.07),
 )
 ALONE = (
     Spec("own", False, 1.0, 0.90),
