@@ -76,6 +76,10 @@ def _name(arm: str) -> str:
     return OUTSIDE if arm.startswith(OUTSIDE) else arm
 
 
+def _sum(weights: Array, found: Array) -> Array:  # (members,), (members, B, K) -> (B, K)
+    return np.asarray(weights @ found.reshape(len(weights), -1)).reshape(found.shape[1:])
+
+
 class Noises:
     """Noises of the members, learned from the errors of their forecasts.
 
@@ -194,7 +198,7 @@ class AveragedHead:
         self.noises = Noises(self._rows.specs)
         self._prior = np.array([spec.weight for spec in self._rows.specs])
         self._evidence = np.zeros(len(self.members))
-        self._kept: list[tuple[int, float]] | None = None
+        self._kept: tuple[Index, Array] | None = None
         self._arms = NameIndex()
         self.rewards, self.moving = RewardSums(), MovingLevel()
         self.settled = 0
@@ -223,34 +227,32 @@ class AveragedHead:
         """Return means, widths, and how many times as uncertain each row is as what was shown, all
         (B, K). phi: (B K, view.width), K arms in one context after another."""
         seen, places = Seen(self._rows, phi, len(arms)), self._places(arms)
-        mean, width, grown = np.zeros((3, len(seen.own), len(arms)))
-        noises = self.noises.of_arms(self.rewards.spread**2, places)
         level, now = self.rewards.level, self.settled
-        for index, share in self._counting:
-            own, v = self.members[index].predict(seen, places, level, now)
-            mean += share * own
-            width += share * np.sqrt(v * noises[index])
-            grown += share / max(self.noises.played[index], TINY) * v
-        return mean + self.base, width, grown
+        at, shares = self._counting
+        told = [self.members[index].predict(seen, places, level, now) for index in at]
+        means, v = np.array(told).swapaxes(0, 1)
+        noises = self.noises.of_arms(self.rewards.spread**2, places)[at, None]
+        played = np.maximum(self.noises.played[at], TINY)
+        mean, width = _sum(shares, means), _sum(shares, np.sqrt(v * noises))
+        return mean + self.base, width, _sum(shares / played, v)
 
     @property
-    def _counting(self) -> list[tuple[int, float]]:
+    def _counting(self) -> tuple[Index, Array]:
         """The members that count in a decision, and their weights."""
         if self._kept is None:
             weights = self.weights
             kept = np.flatnonzero(weights > NEGLIGIBLE)
-            shares = weights[kept] / weights[kept].sum()
-            self._kept = list(zip(kept.tolist(), shares.tolist(), strict=True))
+            self._kept = kept, weights[kept] / weights[kept].sum()
         return self._kept
 
     def opinions(self, phi: Array, arms: Sequence[str]) -> list[tuple[str, float, Array]]:
         """Return name, weight and means (K,) of each member that counts, in one context."""
         seen, places = Seen(self._rows, phi, len(arms)), self._places(arms)
         found = []
-        for index, share in self._counting:
+        for index, share in zip(*self._counting, strict=True):
             member = self.members[index]
             [means], _ = member.predict(seen, places, self.rewards.level, self.settled)
-            found.append((member.spec.name, share, self.base + means))
+            found.append((member.spec.name, float(share), self.base + means))
         return found
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:

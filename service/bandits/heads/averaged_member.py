@@ -49,19 +49,18 @@ class Member:
 
     def predict(self, seen: Seen, arms: Index, level: float, now: int) -> tuple[Array, Array]:
         """Return means above the level and variances, in units of the noise: both (B, K)."""
-        mean, one, v = np.zeros((3, 1, 1))
+        mean, v = np.zeros((2, 1, 1))
         if self.own is not None:
-            x = seen.of(self.spec.own) * self._reach
-            own, v = self.own.predict(arms, x, now)
-            mean, one = own[:, :, 0], own[:, :, 1]
+            told, v = self.own.predict(arms, seen.of(self.spec.own) * self._reach, now)
+            mean = told[:, :, 0] - level * told[:, :, 1]
         if self.shared is not None:
             left = seen.shared * self._reach0
             if self.own is not None:
-                left -= own[:, :, 2:]
-            rest = left @ self.shared.theta[0].T
-            mean, one = mean + rest[:, :, 0], one + rest[:, :, 1]
+                left -= told[:, :, 2:]
+            reward, one = self.shared.theta[0]
+            mean = mean + left @ (reward - level * one)
             v = v + self.shared.variances_of(left, now)
-        return np.asarray(mean - level * one), np.maximum(v, TINY)
+        return mean, np.maximum(v, TINY)
 
     def look(self, seen: Seen, arm: int, now: int) -> Forecast:
         """Predict one settlement, before it is learned."""
