@@ -102,7 +102,7 @@ class NotFound(Refused):
 class Conflict(Refused):
     status = 409
     slug = "conflict"
-    title = "The same identity was used with another value"
+    title = "The request conflicts with what is recorded"
 
 
 class Busy(Refused):

@@ -13,7 +13,7 @@ FULL_ROWS = 2_048
 MOST_TRIES = 100
 """Settlements up to which those of an arm are counted."""
 
-Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1e6)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 

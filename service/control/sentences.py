@@ -23,8 +23,8 @@ NO_DEFAULT = (
     "reward has no outcome, and those with one are no fair sample. Give it a default."
 )
 NOTHING_SETTLED = (
-    "Nothing can be told yet: no decision whose policy was drawn has its outcome, since the "
-    "policies are as they are now. A decision has one at its reward_by at the latest."
+    "Nothing can be told yet: of the decisions since the policies last changed, none whose policy "
+    "was drawn has its outcome. A decision has one at its reward_by at the latest."
 )
 FITS = "Shown arms fit their propensities, and visitors the shares of policies."
 VALID = "95 percent, valid at any time"
@@ -88,9 +88,8 @@ def of_one(control: str, uplift: Uplift, ahead: Forecast) -> str:
 
 def too_few(uplift: Uplift, least: int) -> str:
     return (
-        f"Nothing can be told yet of {_who(uplift)}: of {uplift.decisions:,} decisions, the policy "
-        f"with the smaller share has those of {uplift.units:,.0f} visitors in effect, and {least} "
-        "are needed."
+        f"Nothing can be told yet of {_who(uplift)}: the policy with the smaller share has decided "
+        f"for {uplift.units:,.0f} visitors in effect, and {least} are needed."
     )
 
 

@@ -140,12 +140,12 @@ class Estimate:
     fixed: tuple[float, float]
 
     def within(self, low: float, high: float) -> "Estimate":
-        """Cut the intervals to what the mean can be."""
+        """Cut the estimate and its intervals to what the mean can be."""
         cut = [
             (min(max(ends[0], low), high), max(min(ends[1], high), low))
             for ends in (self.interval, self.fixed)
         ]
-        return Estimate(self.value, *cut)
+        return Estimate(min(max(self.value, low), high), *cut)
 
 
 class Watched:

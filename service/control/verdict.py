@@ -162,7 +162,8 @@ class _Judge:
         own, control = (self._terms(names, rows) for names in both)
         unit, at = self._outcomes.unit[rows], self._outcomes.at[rows]
         watched = Watched(own - control, unit, alpha)
-        found, positions = watched.estimate(), self._outcomes.position[rows]
+        positions = self._outcomes.position[rows]
+        found = watched.estimate().within(-self._span, self._span)
         rarer = np.minimum(*(self._rewards.shares(names, positions) for names in both))
         effective = effective_units(rarer, unit)
         enough = _first_with_enough(effective)

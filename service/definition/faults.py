@@ -103,11 +103,15 @@ def _is_of_type(error: ErrorDetails) -> bool:
 
 
 def _message(group: Sequence[ErrorDetails]) -> str:
-    """Of the types that a value may have, only those count that fit it and found it wrong."""
+    """Of the types that a value may have, only those count that fit it and found it wrong; a word
+    that is none of the permitted ones may as well be of a wrong type."""
     if len(group) > 1:
         wrong = [error for error in group if not _is_of_type(error)]
-        if not wrong:
-            *others, last = dict.fromkeys(_text(error).removeprefix("must be ") for error in group)
+        if all(error["type"] == "literal_error" for error in wrong):
+            *others, last = dict.fromkeys(
+                _text(error).removeprefix("must be ")
+                for error in sorted(group, key=lambda error: error["type"] == "literal_error")
+            )
             return f"must be {', '.join(others)}{' or ' * bool(others)}{last}"
         group = wrong
     return "; ".join(dict.fromkeys(map(_text, group)))

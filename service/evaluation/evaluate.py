@@ -199,8 +199,8 @@ async def _policies(
     choice = request.policies or defined or request.freeze or request.selection != Selection()
     if request.shadows and choice:
         raise Invalid(
-            "shadows are evaluated as they learn, on all decisions since they are as they are: "
-            "leave out which policies and decisions, definitions and frozen",
+            "shadows are evaluated as they learn, on all decisions since they were defined: leave "
+            "out policies, definitions, frozen, and whatever chooses decisions",
             path="shadows",
         )
     asked = list(shadows) if request.shadows else request.policies

@@ -51,8 +51,8 @@ def refusal(
     if columns.slates and not request.first_slot:
         return (
             f"{_share(columns.slates, columns)} show several arms, and the estimates take in the "
-            "reward of the first slot alone: ask for the value of the first slot by that name, or "
-            "choose decisions of one arm"
+            "reward of the first slot alone: ask for its value (`forage evaluate --first-slot`, or "
+            "`slates` over HTTP), or choose decisions of one arm"
         )
     if others := columns.otherwise(policy):
         return _of_shortlists(columns, others)

@@ -56,8 +56,7 @@ def sentence(found: Evaluation) -> str:
         own = ", ".join(f"{name} {mean:.3g}" for name, mean in found.earned_by.items())
         return (
             "The log cannot tell what these policies would have earned. On their own decisions "
-            f"policies earned: {own}. Give a policy a share of the traffic, and `forage verdict` "
-            "compares it with the control."
+            f"policies earned: {own}. `forage verdict` compares policies that share the traffic."
         )
     best, confidence = told[0], f"{found.confidence:.0%}".replace("%", " percent")
     if found.shadows:

@@ -143,7 +143,8 @@ class Scaling:
 
     def _scaled(self, x: Array, columns: slice) -> Array:
         found: Array = x - self.center[columns]
-        found /= self.spread[columns]
+        with np.errstate(over="ignore"):  # infinity is clipped as any other far value
+            found /= self.spread[columns]
         np.maximum(found, self.low[columns], out=found)
         return np.minimum(found, self.high[columns], out=found)
 

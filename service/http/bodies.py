@@ -267,7 +267,9 @@ def _lenient(body: bytes) -> list[bytes]:
         if content or not isinstance(requests, list):
             raise ValueError
         return [json.dumps(item).encode() for item in requests]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except RecursionError:
+        raise HTTPException(400, "the body is nested too deep") from None
+    except (ValueError, LookupError, TypeError, AttributeError):
         raise HTTPException(400, "the body is not JSON") from None
 
 

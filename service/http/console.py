@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from service import __version__
+from service.bandits.settings import Share
 from service.features.declaration import Name
 from service.http.dependencies import GrantDep, IfMatch, ServicesDep, StateDep, revision_of
 from service.http.openapi import problems
@@ -147,7 +148,7 @@ class RecentDecisions(BaseModel):
 
 
 class ShareBody(Body):
-    share: Annotated[float, Field(ge=0, le=1e6)] = Field(
+    share: Share = Field(
         description="Weight beside the others'; 0: it gets no traffic that names no policy."
     )
 

@@ -104,7 +104,7 @@ async def put_experiment(
 ) -> DefinedAnswer:
     """Define an experiment, first or anew. The content is that of an experiment file."""
     if body.name not in (None, experiment):
-        raise Invalid("is another name than that of the path", path="name")
+        raise Invalid("is not the name in the path", path="name")
     if dry_run:
         plan = await services.admin.plan(experiment, body, revision_of(if_match))
         return DefinedAnswer(

@@ -13,7 +13,7 @@ from service.http.schemas import Problem
 MEANING = {
     400: "The body is not JSON.",
     404: "There is no such thing.",
-    409: "The same identity was used with another value.",
+    409: "The request conflicts with what is recorded.",
     410: "The time for this has passed.",
     412: "Another revision than If-Match names.",
     413: "The body is too large.",

@@ -3,7 +3,6 @@
 The verdict is that of `forage serve`; this module explains it.
 """
 
-import copy
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -125,7 +124,7 @@ def check(text: str, file: str, stem: str) -> Checked:
         Admin.check(definition)
     except ValidationError as error:
         findings += [_finding("fault", *each) for each in _faults(error, content)]
-        findings += _behind(error, content, {each.path for each in findings})
+        findings += _behind(error, toml_of(text), {each.path for each in findings})
     except Invalid as error:
         findings += [FileFinding("fault", fault.path, fault.message) for fault in error.faults]
     else:
@@ -135,9 +134,13 @@ def check(text: str, file: str, stem: str) -> Checked:
     return found
 
 
-def _behind(error: ValidationError, content: object, known: set[str]) -> list[FileFinding]:
-    """The faults that a wrong `kind` or `type` hides, as they are under the nearest name."""
-    mended, changed = copy.deepcopy(content), False
+def _behind(
+    error: ValidationError, mended: dict[str, object], known: set[str]
+) -> list[FileFinding]:
+    """The faults that a wrong `kind` or `type` hides, as they are under the nearest name. mended:
+    the content of the file, which this changes."""
+    mended.pop("name", None)
+    changed = False
     for cause in error.errors():
         if cause["type"] == "union_tag_invalid":
             tags = re.findall(r"'([^']+)'", str(cause["ctx"]["expected_tags"]))

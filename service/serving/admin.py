@@ -116,6 +116,8 @@ class Admin:
             for policy, learner in fresh.learners.items()
             if (kept := state.learners.get(policy)) and (reason := obstacle(kept, learner))
         }
+        if not created:
+            restarts |= _moved_aside(state.definition, definition)
         return Plan(state, created, event, definition, restarts)
 
     async def share(
@@ -289,6 +291,17 @@ def _defined(
         schema_version=schema_version,
         definition=definition.model_dump(mode="json"),
     )
+
+
+def _moved_aside(before: Definition, after: Definition) -> dict[str, str]:
+    """Policies that become shadows or were shadows, and what that does to what they learned."""
+    to_shadow = "a shadow learns from the log, and loses the head of the policy that it was"
+    to_policy = "a shadow has no head that a policy which serves could go on with"
+    return {
+        name: to_shadow if policy.shadow else to_policy
+        for name, policy in after.policies.items()
+        if name in before.policies and before.policies[name].shadow != policy.shadow
+    }
 
 
 def _expect_moderate(definition: Definition) -> None:

@@ -51,7 +51,8 @@ def chances_of(learners: Mapping[str, Learner]) -> dict[str, float]:
     """Normalised shares, in the order of the names, of the policies that have one."""
     shares = {name: learner.settings.share for name, learner in sorted(learners.items())}
     total = sum(shares.values())
-    return {name: share / total for name, share in shares.items() if share}
+    chances = {name: share / total for name, share in shares.items()}
+    return {name: chance for name, chance in chances.items() if chance}  # a tiny one comes to 0
 
 
 def no_policy(state: State, name: str, path: str = "policy") -> NotFound:

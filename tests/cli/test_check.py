@@ -216,6 +216,9 @@ def test_a_number_or_a_list_that_no_reader_takes_is_a_fault(
         path.write_text(content)
         status, told = run(str(path), capsys=capsys)
         assert (status, "not TOML: " in told) == (1, True)
+    path.write_text(f"[{'.'.join(['a'] * 3_000)}]\nb = 1")
+    status, told = run(str(path), capsys=capsys)
+    assert (status, "there is no such setting" in told) == (1, True)
 
 
 @pytest.mark.process

@@ -91,7 +91,7 @@ def test_shadows_are_evaluated_on_all_of_their_decisions(tmp_path: Path) -> None
             EvaluationRequest("shop", shadows=True, definitions={"idea": {"kind": "linucb"}}),
             EvaluationRequest("shop", shadows=True, selection=Selection(newest=10)),
         ):
-            with pytest.raises(Invalid, match="leave out which policies"):
+            with pytest.raises(Invalid, match="leave out policies, definitions"):
                 wire.run(wire.services.evaluations.run("shop", request))
 
 
@@ -104,6 +104,19 @@ def test_a_shadow_decides_nothing() -> None:
         assert "is a shadow" in problem["detail"]
         expect_problem(wire.put(f"{EXPERIMENT}/policies/idea/share", {"share": 0.5}), 404)
         assert wire.get(EXPERIMENT).json()["definition"]["policies"]["idea"]["shadow"] is True
+
+
+def test_a_dry_run_says_that_a_policy_and_a_shadow_do_not_share_a_head() -> None:
+    with serving() as wire:
+        define(wire, idea={"kind": "linucb"})
+        for policies, reason in (
+            ({"idea": SHADOW}, "a shadow learns from the log"),
+            ({"idea": {"kind": "linucb"}}, "a shadow has no head"),
+        ):
+            body = {**shop(), "policies": {"main": MAIN, **policies}}
+            told = wire.put(f"{EXPERIMENT}?dry_run=true", body).json()["restarted"]
+            assert told["idea"].startswith(reason)
+            assert wire.put(EXPERIMENT, body).json()["restarted"] == told
 
 
 def test_a_shadow_starts_to_decide_once_it_has_a_share() -> None:

@@ -87,6 +87,13 @@ REFUSED = [
     ("reward.default", 2.0, "reward.default", "default lies outside range"),
     ("reward.range", ["0", 1], "reward.range.0", "must be a number"),
     ("policies.linucb.learning", 1, "policies.linucb.learning", "must be true or false"),
+    (
+        "policies.linucb.share",
+        1e308,
+        "policies.linucb.share",
+        "must be less than or equal to",
+    ),
+    ("policies.linucb.alpha", "any", "policies.linucb.alpha", "must be a number or 'anytime'"),
 ]
 
 

@@ -93,6 +93,13 @@ def test_a_tenth_of_hostile_values_hardly_moves_the_scaling_of_normal_ones() -> 
     assert abs(poisoned.center[0] - 60.0) < 5.0
 
 
+def test_a_value_whose_scaled_one_no_float_holds_is_clipped_as_any_far_value() -> None:
+    tiny = np.resize([-1e-300, 0.0, 1e-300], ENOUGH)
+    found = scaling_of(BARE).measured(tiny[:, None])
+    assert found(np.array([1e15])) == LIMIT
+    assert found.context(np.array([1e15])) == LIMIT
+
+
 def test_a_declared_number_keeps_its_unit_and_is_bounded_once_enough_rows_are_known() -> None:
     values = 4.0 + np.random.default_rng(0).standard_normal(ENOUGH)
     early = scaling_of(DECLARED).measured(values[:-1, None])

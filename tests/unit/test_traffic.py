@@ -4,7 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from service.serving.traffic import winner
+from service.serving.traffic import chances_of, winner
+from tests.unit.folding import Log, shop
 
 UNITS = [f"unit {number}" for number in range(4_000)]
 
@@ -74,3 +75,9 @@ def test_experiments_assign_independently() -> None:
         for unit in UNITS
     )
     assert both / len(UNITS) == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_share_that_is_nothing_beside_another_is_never_drawn() -> None:
+    log = Log()
+    log.define(shop(a={"kind": "random", "share": 1e6}, b={"kind": "random", "share": 5e-324}))
+    assert chances_of(log.state.learners) == {"a": 1.0}

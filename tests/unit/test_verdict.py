@@ -147,7 +147,7 @@ def test_why_nothing_can_be_told_and_what_to_do(more: dict[str, Any], say: str) 
 def test_before_the_first_outcome_nothing_can_be_told() -> None:
     verdict = after(30, EQUAL, visits={"settled": False})
     assert (verdict.state, verdict.left_out) == ("refused", {OPEN: 30})
-    assert "no decision whose policy was drawn has its outcome" in verdict.sentence
+    assert "none whose policy was drawn has its outcome" in verdict.sentence
 
 
 def test_a_few_visitors_are_too_few_however_often_they_come() -> None:
@@ -156,7 +156,7 @@ def test_a_few_visitors_are_too_few_however_often_they_come() -> None:
     verdict = after(2_000, BETTER, visits={"units": units})
     assert verdict.state == only(verdict).state == "refused"
     assert only(verdict).units == pytest.approx(6.2, rel=0.02)
-    assert "share has those of 6 visitors in effect, and 50 are needed" in verdict.sentence
+    assert "share has decided for 6 visitors in effect, and 50 are needed" in verdict.sentence
     assert only(verdict).safe_since is None
 
 
