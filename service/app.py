@@ -15,8 +15,9 @@ from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
+from service.http.overload import Overload
 from service.http.protocol import connection_limit
-from service.http.services import Load, Services
+from service.http.services import Services
 from service.log.log import Log
 from service.log.stores import Store, open_store
 from service.naming import quoted
@@ -146,7 +147,7 @@ def assemble(
         telemetry,
         store,
         log,
-        Load(),
+        Overload(telemetry, settings),
         sealer,
         experiments,
         Selector(log, experiments, sealer, settings, telemetry, rng),

@@ -27,6 +27,7 @@ from service.http.access import Authentication, OriginLog
 from service.http.decisions import DecisionRoutes
 from service.http.dependencies import get_only_state, get_state
 from service.http.middleware import RequestMiddleware
+from service.http.overload import READABLE
 from service.http.services import Services
 from service.http.strict import StrictRoute
 
@@ -68,7 +69,6 @@ class Application(FastAPI):
             app,
             services.telemetry,
             Authentication(services.access, services.hosts, services.addresses),
-            services.load,
             services.settings,
         )
         app = _allow_origins(services.settings.cors_origins, app)
@@ -88,7 +88,7 @@ def _allow_origins(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
         allow_origins=list(origins),
         allow_methods=["GET", "HEAD", "POST", "PUT", "DELETE"],
         allow_headers=ALLOWED_HEADERS,
-        expose_headers=["Retry-After", "ETag", request_id.HEADER],
+        expose_headers=READABLE,
         max_age=PREFLIGHT_SECONDS,
     )
 

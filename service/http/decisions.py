@@ -86,7 +86,7 @@ class DecisionRoutes:
             for route in self._routes.values()
             if route.stage is not None
         }
-        self._load = services.load
+        self._overload = services.overload
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
@@ -101,11 +101,11 @@ class DecisionRoutes:
         start, came = perf_counter(), asyncio.get_running_loop().time()
         try:
             request = await self._request(scope, receive, came)
-            self._load.waiting += 1  # not before: a slow body is no load
+            self._overload.waiting += 1  # not before: a slow body is no load
             try:
                 content = await route.handle(request)
             finally:
-                self._load.waiting -= 1
+                self._overload.waiting -= 1
         except Exception as fault:
             await answer_to(fault)(scope, receive, send)
         else:

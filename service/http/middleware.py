@@ -1,8 +1,7 @@
-"""Middleware of every route: request id, overload, bound on the body, authentication, counts."""
+"""Middleware of every route: request id, bound on the body, authentication, counts."""
 
 import logging
 import re
-from math import inf
 from time import perf_counter
 from typing import Final
 
@@ -12,9 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import Refused
 from service.http import request_id
 from service.http.access import Authentication
-from service.http.problems import REFUSALS, overloaded, problem, refusal, respond
+from service.http.overload import PENDING
+from service.http.problems import REFUSALS, problem, refusal, respond
 from service.http.scope import CALLER, declared_length, headers_of
-from service.http.services import Load
 from service.observability.logs import REQUEST_ID
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
@@ -24,15 +23,6 @@ logger = logging.getLogger(__name__)
 VERSIONS: Final = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 IDENTITY: Final = (b"identity", b"")
-PENDING: Final = {
-    "/select": 1, "/select/batch": 1, "/reward": 2, "/reward/batch": 2, "/beacon": 2,
-}  # fmt: skip
-"""Multiples of FORAGE_MAX_PENDING beyond which a route is refused: a reward whose sender does not
-repeat it is lost, where a decision has a fallback."""
-
-
-REPORT_SECONDS: Final = 60.0
-"""Between two log lines that say that requests were refused."""
 
 
 class _Exchange:
@@ -77,16 +67,12 @@ class RequestMiddleware:
         app: ASGIApp,
         telemetry: Telemetry,
         authentication: Authentication,
-        load: Load,
         settings: Settings,
     ) -> None:
         self._app, self._telemetry = app, telemetry
-        self._authentication, self._load = authentication, load
+        self._authentication = authentication
         self._body_bytes = settings.max_body_bytes
         self._artifact_bytes = settings.max_artifact_bytes
-        self._bounds = {path: part * settings.max_pending for path, part in PENDING.items()}
-        self._shed = {path: telemetry.shed.labels(path) for path in PENDING}
-        self._refused, self._reported_at = 0, -inf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -98,33 +84,12 @@ class RequestMiddleware:
             path = scope["path"] = path[:-1]
         name = request_id.of(scope)
         REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
-        if self._load.waiting >= self._bounds.get(path, inf) and scope["method"] == "POST":
-            self._shed[path].inc()
-            self._report_overload(path)
-            self._telemetry.requests.labels(path, "POST", "503").inc()
-            for message in overloaded(name):
-                await send(message)
-            return
         start = perf_counter()
         exchange = _Exchange(receive, send, name, self._limit(path))
         try:
             await self._serve(scope, exchange)
         finally:
             self._count(scope, exchange.status, start)
-
-    def _report_overload(self, path: str) -> None:
-        """At most one line in `REPORT_SECONDS`."""
-        self._refused += 1
-        now = self._telemetry.clock.monotonic()
-        if now >= self._reported_at + REPORT_SECONDS:
-            logger.warning(
-                "overloaded: requests refused since the last such line: %d, the latest a POST %s "
-                "beyond %d under way (FORAGE_MAX_PENDING)",
-                self._refused,
-                path,
-                self._bounds[path],
-            )
-            self._refused, self._reported_at = 0, now
 
     def _limit(self, path: str) -> int:
         artifact = path.endswith("/versions") and VERSIONS.fullmatch(path)

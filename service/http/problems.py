@@ -3,7 +3,6 @@ alone, never a value."""
 
 import logging
 from collections.abc import Sequence
-from functools import cache
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -12,13 +11,11 @@ from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
-from starlette.types import Message
 
 from service.definition.faults import FAULTS, faults_of
 from service.errors import (
     Fault,
     NoFiniteScores,
-    Overloaded,
     Quarantined,
     Refused,
     StoreUnavailable,
@@ -101,32 +98,6 @@ def respond(content: Problem) -> Response:
         content.request_id = headers[request_id.HEADER] = request_id.current()
     return JSONResponse(
         content.model_dump(), content.status, headers=headers, media_type=MEDIA_TYPE
-    )
-
-
-@cache
-def _overload() -> tuple[bytes, bytes]:
-    """The body of its refusal, before and after the id of the request."""
-    content = problem_of(Overloaded())
-    content.request_id = "{id}"
-    before, after = bytes(JSONResponse(content.model_dump()).body).split(b"{id}")
-    return before, after
-
-
-def overloaded(id: str) -> tuple[Message, Message]:
-    """The messages of `refusal(Overloaded())` to a request, in half of its time: overload takes it
-    from the decisions."""
-    (before, after), name = _overload(), id.encode()
-    body = b"%b%b%b" % (before, name, after)
-    headers = [
-        (b"content-length", b"%d" % len(body)),
-        (b"content-type", MEDIA_TYPE.encode()),
-        (b"retry-after", b"%d" % RETRY_AFTER_SECONDS),
-        (request_id.NAME, name),
-    ]
-    return (
-        {"type": "http.response.start", "status": 503, "headers": headers},
-        {"type": "http.response.body", "body": body},
     )
 
 

@@ -7,12 +7,11 @@ idle connections (`timeout_keep_alive`), and the kernel those whose client does 
 
 import asyncio
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, Literal
 
 import httptools
-from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -21,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from service.errors import ConfigurationError
 from service.http.problems import problem, respond
+from service.http.schemas import Problem
 from service.http.services import Services
 from service.settings import Settings
 
@@ -68,6 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _received  bytes of a body since its timer was started
     _loose     bytes since the last complete head, piece of a body or request
     _running   the request that is being answered, or was answered last
+    _shed      whether the request that is being read was refused for overload
     """
 
     def __init__(self, *options: Any, services: Services, **more: Any) -> None:
@@ -79,7 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._loose = self._received = 0
         self._running: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._refused = False
+        self._refused = self._shed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -87,7 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._services.telemetry.refused_connections.inc()
             full = problem(503, "too-many-connections", "All connections are taken", "try again")
             self._refused = True
-            self._write(respond(full))
+            self._write_last(full)
             transport.close()
             return
         self._timer = self.loop.call_later(SECONDS["head"], self._on_timeout)
@@ -144,22 +145,43 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._part = "head"
+        self._shed = False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         if not self.parser.should_upgrade():
-            super().on_headers_complete()
             self._advance("body")
+            self._shed = self._shed_load()
+            if not self._shed:
+                super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._loose = 0
         self._received += len(body)
-        super().on_body(body)
+        if not self._shed:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():
             self._advance(None)
-            super().on_message_complete()
+            if not self._shed:
+                super().on_message_complete()
+
+    def _shed_load(self) -> bool:
+        """Refuse the request whose head was read if the service is overloaded. One that waits for
+        the answer to an earlier request of its connection is served in its turn."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            return False
+        method, headers = self.parser.get_method(), self.headers
+        refusal = self._services.overload.refusal(method, self.url, headers)
+        if refusal is None:
+            return False
+        keep = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        self._write(503, *refusal, close=not keep)
+        if not keep:
+            self.transport.close()
+        self.on_response_complete()
+        return True
 
     def _advance(self, part: Literal["body"] | None) -> None:
         self._part, self._loose = part, 0
@@ -178,7 +200,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self.flow.read_paused or self._received >= PROGRESS_BYTES:
             self._received = 0
             self._timer = self.loop.call_later(SECONDS["body"], self._on_timeout)
-        elif self._part is None:
+        elif self._part is None or self._shed:
             self.transport.close()
         else:
             detail = f"the {self._part} did not end within {SECONDS[self._part]:.0f} seconds"
@@ -198,21 +220,32 @@ class BoundedProtocol(HttpToolsProtocol):
         if waiting:  # its route waits for the rest of the body
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        self._write(respond(problem(status, slug, title, detail)))
+        self._write_last(problem(status, slug, title, detail))
         self.transport.write_eof()
         self.flow.pause_reading()
         self._timer = self.loop.call_later(LINGER_SECONDS, self._on_timeout)
 
-    def _write(self, answer: Response) -> None:
-        """Write a whole answer, the last of this connection."""
-        headers = [
-            *self.server_state.default_headers,
-            *answer.raw_headers,
-            (b"connection", b"close"),
-        ]
-        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-        status = STATUS_LINE[answer.status_code]
-        self.transport.write(b"%b%b\r\n%b" % (status, lines, bytes(answer.body)))
+    def _write(
+        self,
+        status: int,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes,
+        *,
+        close: bool = True,
+    ) -> None:
+        """Write a whole answer.
+
+        close   whether it is the last of this connection
+        """
+        fields = [*self.server_state.default_headers, *headers]
+        if close:
+            fields.append((b"connection", b"close"))
+        lines = b"".join([b"%b: %b\r\n" % field for field in fields])
+        self.transport.write(b"%b%b\r\n%b" % (STATUS_LINE[status], lines, body))
+
+    def _write_last(self, content: Problem) -> None:
+        answer = respond(content)
+        self._write(answer.status_code, answer.raw_headers, bytes(answer.body))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle

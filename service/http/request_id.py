@@ -31,7 +31,12 @@ def new() -> str:
 
 def of(scope: Scope) -> str:
     """The id that the caller gave, or one of ours in its place."""
-    text = headers_of(scope).get(NAME, [b""])[-1].decode("latin-1")
+    return sane(headers_of(scope).get(NAME, [b""])[-1])
+
+
+def sane(value: bytes) -> str:
+    """The id that this header gives, or one of ours in its place."""
+    text = value.decode("latin-1")
     return text if SANE.fullmatch(text) else new()
 
 

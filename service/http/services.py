@@ -9,6 +9,7 @@ from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
+from service.http.overload import Overload
 from service.log.log import Log
 from service.log.stores import Store
 from service.observability.history import History
@@ -26,13 +27,6 @@ from service.serving.settlement import Settlements
 from service.settings import Settings
 
 
-@dataclass(slots=True)
-class Load:
-    """waiting   requests for decisions and rewards that wait for their answers"""
-
-    waiting: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Services:
     """connections   the open ones, which uvicorn keeps"""
@@ -42,7 +36,7 @@ class Services:
     telemetry: Telemetry
     store: Store
     log: Log
-    load: Load
+    overload: Overload
     sealer: TokenSealer
     experiments: Experiments
     selector: Selector

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks import recovery, scoring
 from benchmarks.http import __main__ as http
-from benchmarks.http import callers
+from benchmarks.http import callers, overload
 from benchmarks.learning import publish
 from benchmarks.tables import PERFORMANCE, RESULTS, Cells, Json, markdown, rewritten
 
@@ -15,6 +15,7 @@ PUBLISHED: dict[str, Callable[[Json], dict[str, Cells]]] = {
     "recovery": recovery.tables,
     "http": http.tables,
     "callers": callers.tables,
+    "overload": overload.tables,
 }
 
 

@@ -279,31 +279,102 @@ BOUND = 3
 def busy() -> Iterator[Wire]:
     """A service with as many requests under way as permitted."""
     with serving(max_pending=BOUND, cors_origins="https://shop.example") as wire:
-        wire.services.load.waiting = BOUND
+        wire.services.overload.waiting = BOUND
         yield wire
 
 
-def test_an_overloaded_service_refuses_decisions_and_says_when_to_return(busy: Wire) -> None:
-    headers = {"X-Request-ID": "mine", "Origin": "https://shop.example"}
-    for path in ("/select", "/select/batch"):
-        answer = busy.post(path, {}, headers=headers)
-        problem = expect_problem(answer, 503)
-        assert problem["type"].endswith("/overloaded")
-        assert answer.headers["x-request-id"] == problem["request_id"] == "mine"
-        assert answer.headers["retry-after"] == "1"
-        assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+@pytest.mark.parametrize("path", ["/select", "/select/batch", "/select/", "/select?a=b"])
+def test_an_overloaded_service_refuses_decisions_and_says_when_to_return(
+    busy: Wire, path: str
+) -> None:
+    headers = {**JSON, "X-Request-ID": "mine", "Origin": "https://shop.example"}
+    answer = Plug(busy).post(path, BODY, headers)
+    problem = expect_problem(answer, 503)
+    assert problem["type"].endswith("/overloaded")
+    assert answer.headers["x-request-id"] == problem["request_id"] == "mine"
+    assert answer.headers["retry-after"] == "1"
+    assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+    assert "Retry-After" in answer.headers["access-control-expose-headers"]
+    route = path.rstrip("/").partition("?")[0]
     metrics = busy.metrics()
-    assert metrics['forage_shed_requests_total{route="/select"}'] == 1
-    assert metrics['forage_http_requests_total{method="POST",route="/select",status="503"}'] == 1
+    assert metrics[f'forage_shed_requests_total{{route="{route}"}}'] == 1
+    assert metrics[f'forage_http_requests_total{{method="POST",route="{route}",status="503"}}'] == 1
+
+
+def test_a_refusal_names_the_request_and_lets_no_other_origin_read_it(busy: Wire) -> None:
+    headers = {**JSON, "X-Request-ID": "not one!", "Origin": "https://other.example"}
+    answer = Plug(busy).post("/select", BODY, headers)
+    assert answer.headers["x-request-id"] == expect_problem(answer, 503)["request_id"]
+    assert answer.headers["x-request-id"] != "not one!"
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_refused_connection_is_kept_unless_its_client_closes_it(busy: Wire) -> None:
+    plug = Plug(busy)
+    expect_problem(plug.post("/select", BODY, JSON), 503)
+    busy.services.overload.waiting = 0
+    assert plug.post("/select", BODY, JSON).status_code == 200
+    busy.services.overload.waiting = BOUND
+    plug.send(SELECT)
+    expect_problem(plug.receive(), 503)
+    assert not plug.transport.closed
+    busy.sleep(KEEP_ALIVE_SECONDS + 1)
+    assert plug.transport.closed
+    for closing in (
+        SELECT.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        SELECT.replace(b"Host:", b"Connection: close\r\nHost:"),
+    ):
+        plug = Plug(busy)
+        plug.send(closing)
+        assert expect_problem(plug.receive(), 503)
+        assert plug.transport.closed
+
+
+def test_the_body_of_a_refused_request_is_passed_over(busy: Wire) -> None:
+    plug = Plug(busy)
+    half = len(SELECT) - len(BODY) // 2
+    plug.send(SELECT[:half])
+    expect_problem(plug.receive(), 503)
+    plug.send(SELECT[half:] + HEALTH)
+    assert plug.receive().status_code == 200
+    plug.send(CHUNKED + b"5\r\nhello\r\n")
+    expect_problem(plug.receive(), 503)
+    busy.sleep(SECONDS["body"] + 1)
+    assert plug.transport.closed
+    assert not plug.transport.sent
+
+
+def test_a_request_behind_another_of_its_connection_is_answered_after_it(busy: Wire) -> None:
+    plug = Plug(busy)
+    plug.send(HEALTH + SELECT + SELECT)
+    assert [plug.receive().status_code for _ in range(3)] == [200, 200, 200]
+    plug.send(SELECT + SELECT + HEALTH)
+    assert [plug.receive().status_code for _ in range(3)] == [503, 503, 200]
+
+
+def test_requests_that_arrive_at_once_are_counted_at_once(busy: Wire) -> None:
+    busy.services.overload.waiting = 0
+    plugs = [Plug(busy) for _ in range(2 * BOUND)]
+
+    async def send() -> None:
+        for plug in plugs:
+            plug.protocol.data_received(SELECT)
+
+    for _ in range(2):
+        busy.run(send())
+        statuses = [plug.receive().status_code for plug in plugs]
+        assert statuses == [200] * BOUND + [503] * BOUND
 
 
 def test_refusals_of_an_overloaded_service_are_logged_once_a_minute(
     busy: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
+    plug = Plug(busy)
+
     def refused(times: int) -> list[str]:
         caplog.clear()
         for _ in range(times):
-            expect_problem(busy.post("/select", {}), 503)
+            expect_problem(plug.post("/select", BODY, JSON), 503)
         return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
     [first] = refused(5)
@@ -318,33 +389,16 @@ def test_refusals_of_an_overloaded_service_are_logged_once_a_minute(
 
 def test_rewards_have_twice_the_room_of_decisions(busy: Wire) -> None:
     """Probes, metrics and administration are always served."""
-    busy.services.load.waiting = BOUND - 1
-    decision = busy.select()
-    busy.services.load.waiting = 2 * BOUND
-    busy.refuse(503, decision)
-    busy.services.load.waiting = 2 * BOUND - 1
-    expect_problem(busy.post("/select", {}), 503)
-    assert busy.reward(decision, 1.0) == "accepted"
-    busy.services.load.waiting = 100 * BOUND
-    for path in ("/healthz", "/readyz", "/metrics", "/policies"):
-        assert busy.get(path).status_code == 200
-
-
-def test_half_a_body_is_no_load(busy: Wire) -> None:
-    busy.services.load.waiting = 0
-    for _ in range(BOUND):
-        Plug(busy).send(head("/select", 100, JSON) + b"{")
-    busy.sleep(0.1)
-    assert busy.services.load.waiting == 0
-    busy.select()
-
-
-def test_a_refused_request_leaves_its_connection_usable(busy: Wire) -> None:
-    """Its body is not taken for the next request."""
     plug = Plug(busy)
-    plug.send(SELECT[:-10])
-    plug.send(SELECT[-10:])
-    expect_problem(plug.receive(), 503)
-    busy.services.load.waiting = 0
-    plug.send(SELECT)
-    assert plug.receive().status_code == 200
+    busy.services.overload.waiting = BOUND - 1
+    token = plug.post("/select", BODY, JSON).json()["decision_id"]
+    reward = b'{"decision_id": "%b", "reward": 1}' % token.encode()
+    busy.services.overload.waiting = 2 * BOUND
+    expect_problem(plug.post("/reward", reward, JSON), 503)
+    busy.services.overload.waiting = 2 * BOUND - 1
+    expect_problem(plug.post("/select", BODY, JSON), 503)
+    assert plug.post("/reward", reward, JSON).json() == {"status": "accepted"}
+    busy.services.overload.waiting = 100 * BOUND
+    for path in ("/healthz", "/readyz", "/metrics", "/policies"):
+        plug.send(head(path, 0, {}, "GET"))
+        assert plug.receive().status_code == 200
