@@ -50,7 +50,8 @@ class Result:
     stops              ends after a SIGTERM, with status 0 and in time
     losses             of the log's end, by what took it
     gone               acknowledged rewards and decisions that went with it, as the log tells
-    recoveries         seconds from the end of a loss until all were ready again
+    recoveries         seconds from the end of a loss until all were ready again, if no process was
+                       killed or stopped meanwhile
     """
 
     name: str
@@ -204,8 +205,12 @@ class Campaign:
         raise NotReady(f"no service was ready within {READY_S:.0f} s")
 
     async def all_ready(self) -> None:
-        """Raises NotReady."""
+        """Wait until each has been ready. Raises NotReady."""
         await asyncio.gather(*(replica.ready(self.http) for replica in self.replicas))
+
+    async def are_ready(self) -> bool:
+        """Return whether all are ready now."""
+        return None not in [await replica.positions(self.http) for replica in self.replicas]
 
     async def rest(self) -> None:
         """A pause between two losses of the log's end, with rewards that may go."""
@@ -220,11 +225,17 @@ class Campaign:
         self.result.losses[kind] += 1
 
     async def recovered(self, cut: Cut) -> None:
-        """After a loss: wait until all are ready again. Raises NotReady."""
-        began = monotonic()
+        """After a loss: wait until all are ready again; note the time if no process was killed or
+        stopped meanwhile. Raises NotReady."""
+        began, ends = monotonic(), self._ends()
         self.cuts.append(cut)
         await self.all_ready()
-        self.result.recoveries.append(monotonic() - began)
+        if self._ends() == ends:
+            self.result.recoveries.append(monotonic() - began)
+
+    def _ends(self) -> int:
+        """Kills so far, and stops of services."""
+        return self.result.kills.total() + sum(len(each.stops) for each in self.replicas)
 
     async def expect_failed(self, what: str, probe: Callable[[httpx.AsyncClient], Any]) -> None:
         """Expect that a probe of a service fails soon."""

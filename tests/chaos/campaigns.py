@@ -282,18 +282,21 @@ async def empty(shared: Shared, redis: RedisServer) -> None:
     async with campaign.alone:
         copy = await asyncio.to_thread(dump_redis, redis.url)
         await campaign.load.progress(PROGRESS, PROGRESS_S)
-        await campaign.all_ready()  # one that starts on an empty store begins anew
-        with campaign.losing("Redis emptied"), held(campaign.replicas):
-            with frozen(campaign.replicas):
-                before = await shared.quiet_tail(SINCE_COPY)
-                redis.command("FLUSHALL")
-            for replica in campaign.replicas:
-                await campaign.expect_failed("Redis was emptied", replica.alive)
-            for replica in campaign.replicas:
-                replica.kill()
-            strays = await read_tail(redis.url, SINCE_COPY)  # written before anybody noticed
-            await asyncio.to_thread(restore_redis, redis.url, copy)
-            cut = before.after(await read_tail(redis.url, SINCE_COPY))
-            cut.rows |= {row.id for row in strays.rows}
-            campaign.cuts.append(cut)
+        await campaign.all_ready()
+        with held(campaign.replicas):
+            if not await campaign.are_ready():  # one that starts on an empty store begins anew
+                return
+            with campaign.losing("Redis emptied"):
+                with frozen(campaign.replicas):
+                    before = await shared.quiet_tail(SINCE_COPY)
+                    redis.command("FLUSHALL")
+                for replica in campaign.replicas:
+                    await campaign.expect_failed("Redis was emptied", replica.alive)
+                for replica in campaign.replicas:
+                    replica.kill()
+                strays = await read_tail(redis.url, SINCE_COPY)  # written before anybody noticed
+                await asyncio.to_thread(restore_redis, redis.url, copy)
+                cut = before.after(await read_tail(redis.url, SINCE_COPY))
+                cut.rows |= {row.id for row in strays.rows}
+                campaign.cuts.append(cut)
         await campaign.all_ready()
