@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from weakref import WeakKeyDictionary
 
-import msgspec
 import numpy as np
 
 from service.bandits.linalg import Index
@@ -58,13 +57,11 @@ class Candidates:
     """The arms of one request: ids and encoded features, one row each.
 
     catalogue    the arms that these were selected from, and their rows there
-    selections   recent selections of these
     """
 
     ids: Sequence[str]
     x: Array  # (K, arm.width)
     catalogue: "tuple[Candidates, Index] | None" = None
-    selections: Selections = field(default_factory=Selections, repr=False)
     # Weak: a policy replaces its view whenever its scaling moves.
     _rows: WeakKeyDictionary[View, Distinct] = field(default_factory=WeakKeyDictionary, repr=False)
     _arms: WeakKeyDictionary[View, dict[bool, DistinctArms]] = field(
@@ -75,19 +72,12 @@ class Candidates:
     def row_of(self) -> dict[str, int]:
         return {arm: row for row, arm in enumerate(self.ids)}
 
-    @cached_property
-    def written_ids(self) -> msgspec.Raw:
-        """Encode the ids as JSON, once."""
-        return msgspec.Raw(msgspec.json.encode(self.ids))
-
     def choose(self, ids: Sequence[str], rows: Sequence[int]) -> "Candidates":
         """Select some arms, each once, in another order."""
         index = np.array(rows, np.intp)
         if len(self.ids) > LARGE and len(rows) < len(self.ids) // 10:
             return Candidates(ids, self.x[index])
-        chosen = Candidates(ids, self.x[index], (self, index))
-        self.selections.remember(ids, chosen)
-        return chosen
+        return Candidates(ids, self.x[index], (self, index))
 
     def distinct(self, view: View) -> Distinct:
         """Return the distinct rows of a view, in the order of their values."""

@@ -33,7 +33,6 @@ class Encoder:
     row_scale       of rows as the head sees them
     trained         fitted by the trainer; None before the first training
     output          (w, b) of the trained net's last layer, a column an output: g = f(x) w + b
-    outputs         the arm of each column, where the net has one an arm
     gradient        the cold net's output (w, b), where the head looks at the gradient of g in
                     theta; it takes part until there is a trained one
     gradient_scale  of that gradient
@@ -46,7 +45,6 @@ class Encoder:
     row_scale: float = 1.0
     trained: Network | None = None
     output: tuple[Array, Array] | None = None
-    outputs: Sequence[str] = ()
     gradient: tuple[Array, Array] | None = None
     gradient_scale: float = 1.0
     masks: Sequence[Array] = ()

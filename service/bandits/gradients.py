@@ -27,19 +27,15 @@ def factors(
     layers: Sequence[tuple[Array, Array]],  # (W, b) each: (inputs, outputs), (outputs,)
     x: Array,  # (n, inputs)
     scale: float,
-    *,
-    linear_embedding: bool = False,
 ) -> Array:  # (n, F)
     """[h_0 | h_1 | ... | d_1 | ... | d_L], the signals d times `scale`; `Layout` names the slices.
 
-    ReLU between the layers, none after the last, which has one column. linear_embedding: none
-    before the last either.
+    ReLU between the layers, none after the last, which has one column.
     """
     inputs, signs = [x], []
-    for index, (weight, bias) in enumerate(layers[:-1]):
+    for weight, bias in layers[:-1]:
         z = inputs[-1] @ weight + bias
-        rectified = not linear_embedding or index < len(layers) - 2
-        signs.append(z > 0 if rectified else np.ones(z.shape, bool))
+        signs.append(z > 0)
         inputs.append(np.where(signs[-1], z, 0.0))
     signals = [np.full((len(x), 1), scale)]
     for (weight, _), sign in zip(reversed(layers[1:]), reversed(signs), strict=True):

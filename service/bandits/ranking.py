@@ -175,8 +175,6 @@ class HighestGroups:
     @classmethod
     def of(cls, scores: Scores, size: int) -> "HighestGroups":
         rows, counts = np.ascontiguousarray(scores.rows), scores.counts
-        if counts is None:
-            counts = np.bincount(scores.of, minlength=rows.shape[1])
         groups, values = _highest(rows, min(size + 1, rows.shape[1]))
         alone = bool((counts[groups[:, :size]] == 1).all())
         apart = values[:, 1:] < values[:, :-1] - TIE * np.abs(values[:, :-1])

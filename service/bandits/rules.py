@@ -22,27 +22,20 @@ TINY = 1e-300
 @dataclass(frozen=True, slots=True)
 class Scores:
     """rows: (M, U) scores of the distinct candidates; of: (K,) the distinct row of each arm;
-    counts: (U,) arms that are like each, where that is known; first: (U,) the chance of an arm of
+    counts: (U,) arms that are like each; first: (U,) the chance of an arm of
     each in the first slot, where a rule gives it in closed form."""
 
     rows: Array
     of: Index
-    counts: Index | None = None
+    counts: Index
     first: Array | None = None
-
-    @property
-    def arms(self) -> Array:  # (M, K)
-        return np.ascontiguousarray(self.rows[:, self.of])
 
 
 def probabilities(scores: Scores) -> Array:  # (K,)
     """Return the share of draws that each arm wins; tied arms share a win equally."""
-    rows, counts = scores.rows, scores.counts
     if scores.first is not None:
         return np.asarray(scores.first[scores.of])
-    if counts is None:
-        counts = np.bincount(scores.of, minlength=rows.shape[1])
-    return np.asarray(win_shares(rows, counts)[scores.of])
+    return np.asarray(win_shares(scores.rows, scores.counts)[scores.of])
 
 
 def win_shares(rows: Array, counts: Index) -> Array:  # (M, U), (U,) -> (U,)
@@ -58,15 +51,6 @@ def win_shares(rows: Array, counts: Index) -> Array:  # (M, U), (U,) -> (U,)
 
 def highest(rows: Array, counts: Index) -> Array:  # (B, U), (U,) -> (B, U)
     """Share 1 among the arms of the largest scores of each row; counts: arms that are like each."""
-    if len(rows) == 1:  # in half the time
-        row, shares = rows[0], np.zeros(rows.shape)
-        index = row.argmax()
-        close = row >= row[index] - TIE * abs(row[index])
-        if np.count_nonzero(close) == 1:
-            shares[0, index] = 1.0 / counts[index]
-        else:
-            shares[0, close] = 1.0 / counts[close].sum()
-        return shares
     best = rows.max(axis=1, keepdims=True)
     tied = rows >= best - TIE * np.abs(best)
     return np.asarray(tied / tied.dot(counts)[:, None])
@@ -123,20 +107,6 @@ def choose(weights: Array, point: float) -> int:
     index = int(total.searchsorted(point * total[-1], side="right"))
     if index == len(total):  # the product may round up to the end
         index = int(np.flatnonzero(weights)[-1])
-    return index
-
-
-def choose_each(p: Array, points: Sequence[float]) -> Index:  # (B, K), (B,) -> (B,)
-    """`choose` by row."""
-    index: Index = p.argmax(axis=1)
-    open_ = (p[np.arange(len(p)), index] < 1).nonzero()[0]
-    if len(open_):
-        totals = p[open_].cumsum(axis=1)
-        at = np.array(points)[open_] * totals[:, -1]
-        drawn = (totals <= at[:, None]).sum(axis=1)
-        for row in (drawn == p.shape[1]).nonzero()[0]:  # the product may round up to the end
-            drawn[row] = np.flatnonzero(p[open_[row]])[-1]
-        index[open_] = drawn
     return index
 
 

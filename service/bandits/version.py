@@ -341,7 +341,6 @@ class Version:
             "rewarded": self.rewarded,
             "late": self.late,
             "without": len(self.without),
-            "outputs": list(encoder.outputs),
             "gradient_scale": encoder.gradient_scale,
         }
         arrays: dict[str, Stored] = {}

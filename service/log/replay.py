@@ -84,13 +84,10 @@ def read_event(record: Record, skips: frozenset[int]) -> AnyEvent:
 # -- events ----------------------------------------------------------------------------------------
 
 
-async def pages(
-    store: Store, experiment: str, after: int = 0, size: int | None = None
-) -> AsyncIterator[list[Record]]:
+async def pages(store: Store, experiment: str, after: int = 0) -> AsyncIterator[list[Record]]:
     """Events after a position up to the end of the log, as they are stored. No page is empty."""
-    size = size or PAGE
-    while records := await store.read(experiment, after, size):
-        after, last = records[-1].position, len(records) < size
+    while records := await store.read(experiment, after, PAGE):
+        after, last = records[-1].position, len(records) < PAGE
         yield records
         if last:
             return

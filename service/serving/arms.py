@@ -35,21 +35,19 @@ def find(state: State, arms: RequestedArms | None, most: int) -> Found:
     if not 1 <= len(arms) <= most:
         raise Invalid(f"give 1 to {most} arms", path="arms")
     named, large = tuple(arms), len(state.rows) > LARGE
-    selections = state.selections if large else state.candidates.selections
     try:
-        found = selections.get(named)
+        found = state.selections.get(named)
     except TypeError:  # one is outside the catalogue
         return _mixed(state, arms)
     if found:
         return found, {}
-    if large:
-        found, inline = _mixed(state, arms)
-        selections.remember(named, found)
-        return found, inline
-    known = [*map(state.candidates.row_of.get, named)]  # type: ignore[arg-type]
-    if None in known or len(set(known)) < len(known):  # one is at fault
-        return _mixed(state, arms)
-    return state.candidates.choose(named, known), {}  # type: ignore[arg-type]
+    known = [] if large else [*map(state.candidates.row_of.get, named)]  # type: ignore[arg-type]
+    if large or None in known or len(set(known)) < len(known):  # one is at fault
+        found, _ = _mixed(state, arms)
+    else:
+        found = state.candidates.choose(named, known)  # type: ignore[arg-type]
+    state.selections.remember(named, found)
+    return found, {}
 
 
 async def find_many(state: State, arms: RequestedArms, most: int) -> Found:

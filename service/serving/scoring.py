@@ -29,22 +29,14 @@ def decide(
     The draw is from the probabilities that are logged, by the seed that is logged. Raises
     NoFiniteScores.
     """
-    epsilon = learner.epsilon
+    if top_k == 1:
+        return decide_batch(learner, [context], candidates, [seed], untried)[0]
     try:
-        if top_k > 1:
-            scores = rules.with_tried_rows(learner.score(context, candidates), untried)
-            p = rules.expect_whole(rules.floor(rules.probabilities(scores), epsilon))
-            return p, ranking.rank(scores, top_k, epsilon, Random(seed))
-        own = learner.policy.propensities(learner.active, context[None], candidates)[0]
-        own = rules.with_tries(own, untried)
-        p = rules.expect_whole(rules.floor(own, epsilon))
+        scores = rules.with_tried_rows(learner.score(context, candidates), untried)
+        p = rules.expect_whole(rules.floor(rules.probabilities(scores), learner.epsilon))
+        return p, ranking.rank(scores, top_k, learner.epsilon, Random(seed))
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault
-    index = int(p.argmax())
-    if p[index] < 1:  # a sure choice needs no draw, which takes longer than all this
-        index = rules.choose(p, rules.point_of(seed))
-    propensity = float(p[index])
-    return p, Slate([index], [propensity], log(propensity))
 
 
 def decide_batch(
@@ -64,9 +56,12 @@ def decide_batch(
         p = rules.expect_whole(rules.floor(chances, learner.epsilon))
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault
-    chosen = rules.choose_each(p, [rules.point_of(seed) for seed in seeds])
-    shown = p[np.arange(len(p)), chosen].tolist()
-    return [
-        (own, Slate([index], [propensity], log(propensity)))
-        for own, index, propensity in zip(p, chosen.tolist(), shown, strict=True)
-    ]
+    return [(own, _draw(own, seed)) for own, seed in zip(p, seeds, strict=True)]
+
+
+def _draw(p: Array, seed: int) -> Slate:
+    index = int(p.argmax())
+    if p[index] < 1:  # a sure choice needs no draw, which takes longer than all this
+        index = rules.choose(p, rules.point_of(seed))
+    propensity = float(p[index])
+    return Slate([index], [propensity], log(propensity))

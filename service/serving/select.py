@@ -27,7 +27,7 @@ from service.serving.lookup import Lookup, Lookups
 from service.serving.recorder import Recorded, Recorder
 from service.serving.scoring import decide, decide_batch
 from service.settings import Settings
-from service.state.events import Decision, Draft, decode_decision
+from service.state.events import Decision, decode_decision
 
 LONG_S = 0.005
 """Decisions that take longer are made in another thread, so that no other request waits."""
@@ -46,7 +46,7 @@ Choice = tuple[Array, Slate]
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    decision: Decision | Draft
+    decision: Decision
     token: str
     experiment: str
     logged: bool

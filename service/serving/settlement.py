@@ -46,7 +46,6 @@ class Settlements:
     def __init__(self, log: Log, store: Store, sealer: TokenSealer, telemetry: Telemetry) -> None:
         self._log, self._store = log, store
         self._sealer, self._telemetry = sealer, telemetry
-        self._damaged: set[bytes] = set()
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
     async def reward(self, request: RewardRequest, grant: Grant | None = None) -> Status:

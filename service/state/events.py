@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from math import exp
 from sys import float_info
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -268,14 +268,12 @@ class Shortlist(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     uniform: int
 
 
-Arms = TypeVar("Arms")
-Chances = TypeVar("Chances")
 Body = TypeVar("Body")
 
 
-class Decided(
-    msgspec.Struct, Generic[Arms, Chances], frozen=True, kw_only=True, forbid_unknown_fields=True,
-    omit_defaults=True, gc=False,
+class Decision(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True,
+    gc=False,
 ):  # fmt: skip
     """One answer of /select, complete for evaluation, training and audit.
 
@@ -299,9 +297,9 @@ class Decided(
     schema_version: int
     unit: str | None
     context: Features
-    arms: Arms
+    arms: list[str]
     inline: dict[str, Features]
-    probabilities: Chances
+    probabilities: list[float]
     seed: int
     bank: int
     shown: list[Shown]
@@ -320,11 +318,6 @@ class Decided(
             return self.shown[0].propensity
         chance = exp(self.slate_log)
         return chance if chance >= float_info.min else None
-
-
-Decision = Decided[list[str], list[float]]
-Draft = Decided[msgspec.Raw, msgspec.Raw | list[float]]
-"""A decision before it is logged: its long fields may be JSON already."""
 
 
 class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -366,7 +359,7 @@ def encode_event(event: AnyEvent) -> bytes:
     return b'{"schema":%d,"event":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
 
 
-def encode_decision(decision: Decision | Draft) -> bytes:
+def encode_decision(decision: Decision) -> bytes:
     body = _encode(decision)
     return b'{"schema":%d,"decision":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
 

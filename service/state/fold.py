@@ -54,7 +54,7 @@ class State:
     rows         the catalogue's encoded features; a new mapping once all of them change
     changes      arms added, changed or removed since this mapping was made
     changed      the last of these, in order
-    selections   named subsets of a catalogue that is too large to use as a whole
+    selections   recent candidates of requests that named them
     skips        positions of events that were passed over
     log_time     the largest `at` of an event, unix seconds
     earlier      where each base column was in earlier schemas, by their version; -1: nowhere

@@ -193,15 +193,12 @@ class Learner:
             predicts=self.policy.predicts,
         )
 
-    def trained(
-        self, network: Network, output: tuple[Array, Array], outputs: tuple[str, ...] = ()
-    ) -> Encoder:
+    def trained(self, network: Network, output: tuple[Array, Array]) -> Encoder:
         """An encoder with a fitted net beside this policy's cold one."""
         return replace(
             self._cold_encoder,
             trained=network,
             output=output,
-            outputs=outputs,
             logistic=self.policy.net is not None and self.policy.net.log_loss,
         )
 
@@ -375,7 +372,6 @@ class Learner:
                     network, rectified=self.policy.net is not None and self.policy.net.rectified
                 ),
                 (arrays["output.weight"], arrays["output.bias"]),
-                tuple(meta["outputs"]),
             )
             encoder = replace(encoder, gradient_scale=float(meta["gradient_scale"]))
         version = self.version(int(meta["version"]), encoder)

@@ -140,7 +140,7 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
     column = np.array([arms.index(arm) if arms else 0 for arm in memory.arms], dtype=np.int64)
     weights = np.array(memory.weights)
     fitted = fit(x, column, rewards, plan(learner), seed=number, weight=weights)
-    encoder = learner.trained(fitted.network, fitted.output, tuple(arms))
+    encoder = learner.trained(fitted.network, fitted.output)
     if encoder.gradient is not None:
         encoder = encoder.scaled(x)
     version = learner.version(number, encoder)

@@ -50,8 +50,7 @@ class Result:
     stops              ends after a SIGTERM, with status 0 and in time
     losses             of the log's end, by what took it
     gone               acknowledged rewards and decisions that went with it, as the log tells
-    recoveries         seconds from the end of a loss until all were ready again, if no process was
-                       killed or stopped meanwhile
+    recoveries         seconds from the end of a loss until all were ready again, without kills
     """
 
     name: str
@@ -80,8 +79,9 @@ class Result:
 class Campaign:
     """Replicas and a trainer over a store, under load.
 
-    alone   held while the store is changed: one that is frozen is not restarted meanwhile
-    store   where the log is read from at the end, past any proxy
+    alone     held while the store is changed: one that is frozen is not restarted meanwhile
+    may_kill  cleared while services recover without kills
+    store     where the log is read from at the end, past any proxy
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class Campaign:
         self.replicas, self.rng, self._store, self._trainer = replicas, rng, store, trainer
         self._ledger = Ledger()
         self.cuts: list[Cut] = []
-        self.alone = asyncio.Lock()
+        self.alone, self.may_kill = asyncio.Lock(), asyncio.Event()
+        self.may_kill.set()
         self.load = Load([replica.url for replica in replicas], self._ledger, rng)
         self.http = httpx.AsyncClient(timeout=10)
 
@@ -171,6 +172,7 @@ class Campaign:
                 self._ledger.surprise(f"fewer than {PROGRESS} rewards in {PROGRESS_S:.0f} s")
             await asyncio.sleep(self.rng.expovariate(1 / 0.3))
             victim = await self._ready()
+        await self.may_kill.wait()
         if victim.kill():
             self.result.kills["service"] += 1
 
@@ -179,6 +181,7 @@ class Campaign:
         await asyncio.sleep(self.rng.uniform(*STOPS_S))
         # Without this it is always one that just came up.
         await self.load.progress(PROGRESS, PROGRESS_S)
+        await self.may_kill.wait()
         await self.stopped([await self._ready()])
 
     async def stopped(self, victims: Sequence[Replica]) -> None:
@@ -225,17 +228,19 @@ class Campaign:
         self.result.losses[kind] += 1
 
     async def recovered(self, cut: Cut) -> None:
-        """After a loss: wait until all are ready again; note the time if no process was killed or
-        stopped meanwhile. Raises NotReady."""
-        began, ends = monotonic(), self._ends()
+        """After a loss: wait until all are ready again, in half of the cases without kills, and
+        then note the time. Raises NotReady."""
         self.cuts.append(cut)
-        await self.all_ready()
-        if self._ends() == ends:
+        if self.rng.random() < 0.5:
+            await self.all_ready()
+            return
+        self.may_kill.clear()
+        try:
+            began = monotonic()
+            await self.all_ready()
             self.result.recoveries.append(monotonic() - began)
-
-    def _ends(self) -> int:
-        """Kills so far, and stops of services."""
-        return self.result.kills.total() + sum(len(each.stops) for each in self.replicas)
+        finally:
+            self.may_kill.set()
 
     async def expect_failed(self, what: str, probe: Callable[[httpx.AsyncClient], Any]) -> None:
         """Expect that a probe of a service fails soon."""
@@ -256,6 +261,7 @@ class Campaign:
             if self._trainer.said(TRAINED) > before or monotonic() > deadline:
                 break
         await asyncio.sleep(self.rng.uniform(0.0, 2.0))
+        await self.may_kill.wait()
         if self._trainer.kill():
             self.result.kills["trainer"] += 1
 

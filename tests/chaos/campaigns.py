@@ -64,6 +64,7 @@ async def embedded(folder: Path, seconds: float, keep_stores: bool, rng: Random)
         await campaign.load.progress(PROGRESS, PROGRESS_S)
         assert disk is not None
         async with campaign.alone:
+            await campaign.may_kill.wait()
             if replica.kill():
                 training.kill()
                 disk.lose_power()
@@ -146,6 +147,7 @@ class Shared:
         rng, kills = self.campaign.rng, self.campaign.result.kills
         await asyncio.sleep(rng.uniform(4.0, 12.0))
         async with self.campaign.alone:
+            await self.campaign.may_kill.wait()
             self.server.kill()
             if self.disk is not None and rng.random() < 0.5:
                 self.disk.lose_power()

@@ -13,7 +13,6 @@ from scipy.stats import chisquare
 
 from service.bandits import rules
 from service.bandits.heads import Bank, digest
-from service.bandits.rules import Scores
 from service.serving.scoring import decide, decide_batch
 from service.state.events import Learned
 from service.state.fold import State
@@ -40,6 +39,7 @@ from tests.statistics.shop import (
     frozen,
     learned,
 )
+from tests.support.tables import table_of
 
 LEVEL = 0.001
 SEEDS = 2_000
@@ -262,7 +262,7 @@ def bank_probabilities(name: str, persona: int, draws: int, seeds: int) -> Array
     for seed in range(seeds):
         drawn = head.draw(phi, arms.ids, Bank(draws, f"shop\0{name}\0{seed}"))
         table = drawn + learner.active.offset(phi)
-        found.append(rules.probabilities(Scores(table, arms.of)))
+        found.append(rules.probabilities(table_of(table, arms.of)))
     return np.array(found)
 
 

@@ -24,6 +24,7 @@ from service.state.fold import State
 from service.state.learner import Learner
 from tests.support.clock import run_virtual
 from tests.support.service import virtual_services
+from tests.support.tables import table_of
 from tests.unit.folding import POLICIES, shop
 
 CAT, DOG = {"pet": "cat", "age": 3.0}, {"pet": "dog"}
@@ -196,4 +197,4 @@ def other_probability(decision: Decision) -> Decision:
 
 
 def scores(*rows: list[float]) -> Scores:
-    return Scores(np.array(rows), np.arange(len(rows[0])))
+    return table_of(np.array(rows), np.arange(len(rows[0])))

@@ -193,12 +193,12 @@ class Log:
         number = learner.active.number + 1
         features = [] if net.rectified else [net.embedding]
         sizes = [learner.view.width, *net.hidden, *features]
-        outputs = sorted(self.state.arms) if learner.policy.disjoint else []
-        rng, heads = np.random.default_rng(len(self.records)), max(1, len(outputs))
+        rng = np.random.default_rng(len(self.records))
+        heads = max(1, len(self.state.arms)) if learner.policy.disjoint else 1
         output = rng.standard_normal((sizes[-1], heads)), np.zeros(heads)
         layers = cold_network(sizes, f"net {watermark}").layers
         network = Network(layers, rectified=net.rectified)
-        encoder = learner.trained(network, output, outputs)
+        encoder = learner.trained(network, output)
         begins = 1 + next(
             index
             for index, (event, _) in enumerate(self.records)

@@ -11,6 +11,7 @@ from service.bandits.heads.averaged import AveragedHead
 from service.bandits.kinds.auto import FIRST_DOUBT, FLOOR, Auto
 from service.definition.experiment import Definition
 from service.serving.scoring import decide
+from tests.support.tables import by_arm
 from tests.unit.folding import Log, opened, shop
 
 CAT = np.array([1.0, 0.0, 0.0])
@@ -38,7 +39,7 @@ def test_the_score_is_the_mean_within_the_range_and_an_anytime_width() -> None:
     mean, width, grown = head_of(log).spread(phi, log.state.candidates.ids)
     doubt = 1 + 1 / (1 + 3)  # pet is cat, pet is dog, age
     bound = np.clip(mean, 0, 1) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
-    np.testing.assert_allclose(scores.arms, bound, rtol=1e-12)
+    np.testing.assert_allclose(by_arm(scores), bound, rtol=1e-12)
     assert (mean > 1).any() or (np.clip(mean, 0, 1) == mean).all()
 
 
@@ -60,7 +61,7 @@ def test_a_slate_takes_the_best_bounds_with_the_floor_in_its_chance() -> None:
     log = filled(60)
     learner = log.state.learners["p"]
     p, slate = decide(learner, CAT, log.state.candidates, 3, seed=5)
-    best = np.argsort(-learner.score(CAT, log.state.candidates).arms[0])[:3]
+    best = np.argsort(-by_arm(learner.score(CAT, log.state.candidates))[0])[:3]
     assert slate.arms == best.tolist()
     assert slate.propensities[0] == pytest.approx(p[slate.arms[0]])
     assert np.exp(slate.log_chance) == pytest.approx(1 - FLOOR + FLOOR / (6 * 5 * 4))

@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from service.bandits import ranking, rules
 from service.bandits.rules import TIE, Scores
+from tests.support.tables import by_arm, table_of
 from tests.unit.test_rules import scores
 
 epsilons = st.sampled_from([0.0, 0.1, 0.75, 1.0])
@@ -21,7 +22,7 @@ epsilons = st.sampled_from([0.0, 0.1, 0.75, 1.0])
 
 def slot_by_slot(scores: Scores, size: int, epsilon: float, rng: Random) -> rules.Slate:
     """`ranking.rank` over the whole table of draws and arms: its every bit is what a log holds."""
-    table = scores.arms
+    table = by_arm(scores)
     drawn = rng.randrange(len(table))
     key = table[drawn] if rng.random() >= epsilon else np.zeros(table.shape[1])
     shown: list[int] = []
@@ -63,7 +64,7 @@ def chains(draw: st.DrawFn) -> Scores:
     groups = draw(st.integers(1, 9))
     rows = draw(arrays(float, (draw(st.integers(1, 12)), groups), elements=close))
     of = [*range(groups), *draw(st.lists(st.integers(0, groups - 1), max_size=5))]
-    return Scores(rows, np.array(draw(st.permutations(of)), dtype=np.intp))
+    return table_of(rows, np.array(draw(st.permutations(of)), dtype=np.intp))
 
 
 @given(scores() | chains(), st.data(), epsilons, st.integers(0, 99), st.sampled_from([0, 2**16]))
@@ -82,7 +83,7 @@ def test_a_slate_has_the_bits_of_the_whole_table(
 def test_a_chance_that_no_float_holds_has_its_logarithm(draws: int, epsilon: float) -> None:
     """100 of 2,000 arms that all tie: 2,000! / 1,900! orders are alike, whatever draws and
     epsilon."""
-    table = Scores(np.zeros((draws, 1)), np.zeros(2_000, np.intp))
+    table = table_of(np.zeros((draws, 1)), np.zeros(2_000, np.intp))
     slate = ranking.rank(table, 100, epsilon, Random(0))
     assert slate.log_chance == pytest.approx(-log(perm(2_000, 100)), rel=1e-14)
     assert exp(slate.log_chance) == 0.0
@@ -90,7 +91,7 @@ def test_a_chance_that_no_float_holds_has_its_logarithm(draws: int, epsilon: flo
 
 def test_a_ranking_by_the_floor_alone_has_its_logarithm() -> None:
     """Distinct scores, and a permutation that the floor of 1e-9 draws: 1e-9 1,900! / 2,000!."""
-    table = Scores(np.arange(2_000.0)[None], np.arange(2_000))
+    table = table_of(np.arange(2_000.0)[None], np.arange(2_000))
     orders = perm(2_000, 100)
     assert ranking.log_chance(0.0, 0, 1e-9, orders) == pytest.approx(log(1e-9) - log(orders))
     certain = ranking.rank(table, 100, 0.5, Random(1))
@@ -100,7 +101,7 @@ def test_a_ranking_by_the_floor_alone_has_its_logarithm() -> None:
 def test_draws_whose_chances_lie_far_apart_are_averaged() -> None:
     """One of two draws ranks 100 arms for certain, the other has them all tie: half of 1."""
     rows = np.stack([np.arange(2_000.0), np.zeros(2_000)])
-    table = Scores(rows, np.arange(2_000))
+    table = table_of(rows, np.arange(2_000))
     found = {round(ranking.rank(table, 100, 0.0, Random(seed)).log_chance) for seed in range(8)}
     assert found == {round(log(0.5)), round(log(0.5) - log(perm(2_000, 100)))}
 
@@ -111,7 +112,7 @@ def test_a_slate_of_many_arms_has_the_bits_of_the_whole_table(groups: int) -> No
     chance = np.random.default_rng(groups)
     of = chance.permutation(np.arange(300) % groups)
     for rows in (chance.normal(size=(20, groups)), chance.integers(0, 9, (20, groups)) / 9):
-        table = Scores(rows, of)
+        table = table_of(rows, of)
         for seed in range(5):
             found = ranking.rank(table, 30, 0.0, Random(seed))
             assert found == slot_by_slot(table, 30, 0.0, Random(seed))
@@ -122,7 +123,7 @@ def test_a_slate_of_many_arms_has_the_bits_of_the_whole_table(groups: int) -> No
 def test_like_arms_are_ranked_without_a_table_of_them() -> None:
     """10,000 arms that are alike: 512 draws of them would be 41 MB, and took 6 s to look through
     for 100 slots. The group that they are is one score a draw."""
-    table = Scores(np.random.default_rng(0).normal(size=(512, 1)), np.zeros(10_000, np.intp))
+    table = table_of(np.random.default_rng(0).normal(size=(512, 1)), np.zeros(10_000, np.intp))
     tracemalloc.start()
     try:
         ranking.rank(table, 100, 0.0, Random(0))
@@ -157,7 +158,7 @@ def test_a_slates_chance_and_propensities_equal_the_enumeration(
     arms = len(table.of)
     assume(arms <= 5)
     size = data.draw(st.integers(1, arms))
-    exact = by_enumeration(table.arms, size, epsilon)
+    exact = by_enumeration(by_arm(table), size, epsilon)
     assert sum(exact.values()) == pytest.approx(1.0)
     for slate in slates(table, size, epsilon, seeds=8):
         assert exp(slate.log_chance) == pytest.approx(exact[tuple(slate.arms)], abs=1e-12)
@@ -168,7 +169,7 @@ def test_a_slates_chance_and_propensities_equal_the_enumeration(
 
 def test_one_ranking_of_three_arms_with_a_floor_of_a_tenth() -> None:
     """Shown 0, 1 of 3: 0.9 + 0.1 / 6 = 0.91667; a slot's arm has 0.9 + 0.1 / 3."""
-    table = Scores(np.array([[3.0, 2.0, 1.0]]), np.arange(3))
+    table = table_of(np.array([[3.0, 2.0, 1.0]]), np.arange(3))
     found = {tuple(s.arms): s for s in slates(table, 2, 0.1, seeds=200)}
     assert len(found) == factorial(3)
     assert exp(found[0, 1].log_chance) == pytest.approx(0.9 + 0.1 / 6)

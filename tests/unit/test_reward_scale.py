@@ -9,6 +9,7 @@ import pytest
 from service.bandits.reward_scale import RewardScale
 from service.serving.scoring import decide
 from service.state.fold import State
+from tests.support.tables import by_arm
 from tests.unit.folding import Log, bits, replay, shop
 
 ARMS = {"a": 0.3, "b": 0.5, "c": 0.7}
@@ -111,5 +112,5 @@ def test_the_means_of_auto_keep_to_the_range_as_it_is_now() -> None:
         log.settle("p", {"food1": 3.0, "toy1": 8.0})
     learner, candidates = log.state.learners["p"], log.state.candidates
     context = log.state.schema.encode_context({"pet": "cat"})
-    scores = dict(zip(candidates.ids, learner.score(context, candidates).arms[0], strict=True))
+    scores = dict(zip(candidates.ids, by_arm(learner.score(context, candidates))[0], strict=True))
     assert scores["toy1"] > scores["food1"] + 3.0

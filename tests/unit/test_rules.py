@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from service.bandits import rules
 from service.bandits.rules import TIE, Scores
+from tests.support.tables import by_arm, table_of
 
 levels = st.sampled_from([-2.0, -1.0, 0.0, 1e-9, 1.0, 1.5])
 """Few, so that ties are common."""
@@ -19,7 +20,7 @@ def scores(draw: st.DrawFn) -> Scores:
     distinct = draw(st.integers(1, 5))
     rows = draw(arrays(float, (draw(st.integers(1, 12)), distinct), elements=levels))
     of = [*range(distinct), *draw(st.lists(st.integers(0, distinct - 1), max_size=3))]
-    return Scores(rows, np.array(draw(st.permutations(of)), dtype=np.intp))
+    return table_of(rows, np.array(draw(st.permutations(of)), dtype=np.intp))
 
 
 weights = st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda w: sum(w) > 1e-6)
@@ -37,22 +38,22 @@ def test_probabilities_sum_to_one_and_a_floor_keeps_the_sum(table: Scores, epsil
 
 @given(scores())
 def test_arms_scored_once_a_distinct_row_equal_arms_scored_each(table: Scores) -> None:
-    each = Scores(table.arms, np.arange(len(table.of)))
+    each = table_of(by_arm(table), np.arange(len(table.of)))
     np.testing.assert_allclose(rules.probabilities(table), rules.probabilities(each), atol=1e-14)
 
 
 def test_4_draws_over_3_arms_by_hand() -> None:
     """Wins: arm 0; arms 0 and 1 tied; arm 2; all three tied: (1 + 1/2 + 1/3) / 4, ..."""
     rows = np.array([[3.0, 1.0, 2.0], [2.0, 2.0, 1.0], [0.0, 1.0, 2.0], [5.0, 5.0, 5.0]])
-    p = rules.probabilities(Scores(rows, np.arange(3)))
+    p = rules.probabilities(table_of(rows, np.arange(3)))
     assert p == pytest.approx([11 / 24, 5 / 24, 8 / 24])
 
 
 @pytest.mark.parametrize("best", [1.0, -1.0, 1e6, -3e-9])
 def test_scores_within_1e_12_of_the_best_tie_and_those_beyond_do_not(best: float) -> None:
     within, beyond = best - 0.5 * TIE * abs(best), best - 2.5 * TIE * abs(best)
-    tied = rules.probabilities(Scores(np.array([[best, within]]), np.arange(2)))
-    apart = rules.probabilities(Scores(np.array([[best, beyond]]), np.arange(2)))
+    tied = rules.probabilities(table_of(np.array([[best, within]]), np.arange(2)))
+    apart = rules.probabilities(table_of(np.array([[best, beyond]]), np.arange(2)))
     assert (tied.tolist(), apart.tolist()) == ([0.5, 0.5], [1.0, 0.0])
 
 

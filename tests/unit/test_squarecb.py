@@ -194,7 +194,7 @@ def test_an_audit_allows_the_last_bits_of_a_chance_and_no_more() -> None:
 
 MEANS = np.array([0.9, 0.4, 0.4, 0.4, 0.1, 0.1])
 FIRST = np.array([0.6, 0.1, 0.1, 0.1, 0.05, 0.05])
-TIED = Scores(MEANS[None], np.arange(6), None, FIRST)
+TIED = Scores(MEANS[None], np.arange(6), np.ones(6, np.intp), FIRST)
 
 
 def by_enumeration(size: int, epsilon: float) -> dict[tuple[int, ...], float]:

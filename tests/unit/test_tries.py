@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from service.bandits import rules
-from service.bandits.rules import Scores, with_tried_rows, with_tries
+from service.bandits.rules import with_tried_rows, with_tries
 from service.serving.scoring import decide, decide_batch
 from service.serving.tries import Tries
 from service.state.fold import State
+from tests.support.tables import table_of
 from tests.unit.folding import Log, opened, replay, shop
 
 NONE = np.empty(0)
@@ -43,8 +44,8 @@ def test_untried_arms_share_a_tenth_of_the_chance() -> None:
 )
 def test_rankings_with_untried_arms_first_are_a_tenth_of_all(draws: int, tenth: float) -> None:
     rows = np.random.default_rng(0).standard_normal((draws, 3))
-    scores = with_tried_rows(Scores(rows, np.array([0, 1, 2, 2])), [2, 3])
-    before = rules.probabilities(Scores(rows, np.array([0, 1, 2, 2])))
+    scores = with_tried_rows(table_of(rows, np.array([0, 1, 2, 2])), [2, 3])
+    before = rules.probabilities(table_of(rows, np.array([0, 1, 2, 2])))
     found = rules.probabilities(scores)
     assert tenth <= 0.1 + 1e-12
     assert found.sum() == pytest.approx(1.0)

@@ -12,6 +12,7 @@ from service.serving.attributions import attributions
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
 from service.state.events import VersionActivated, VersionStaged
+from tests.support.tables import by_arm
 from tests.unit.folding import POLICIES, Log, bits, catch_up, head_of, opened, replay, shop
 
 NEURAL, UCB, DISJOINT = POLICIES["neural"], POLICIES["neural_ucb"], POLICIES["neural_disjoint"]
@@ -171,7 +172,7 @@ def test_neural_ucb_scores_the_nets_output_plus_what_the_head_adds() -> None:
     net = (encoder.trained(rows) @ weight + bias)[:, 0]
     phi = encoder(rows)
     expected = net + head.mean(phi, candidates.ids) + 2.0 * head.width(phi, candidates.ids)
-    np.testing.assert_allclose(learner.score(context, candidates).arms[0], expected, rtol=1e-12)
+    np.testing.assert_allclose(by_arm(learner.score(context, candidates))[0], expected, rtol=1e-12)
     explained = attributions(learner, context, candidates)
     np.testing.assert_allclose([row["mean"] for row in explained], net + head.mean(phi, "abcdef"))
 
@@ -208,7 +209,6 @@ def changed(artifact: bytes, meta: dict[str, Any], arrays: dict[str, Any]) -> by
     ("meta", "arrays"),
     [
         ({"version": None}, {}),
-        ({"outputs": None}, {}),
         ({}, {"net.bias0": None}),
         ({}, {"net.weight0": np.ones((5, 4))}),
         ({}, {"net.weight0": np.array([["a"] * 4] * 6)}),

@@ -103,11 +103,6 @@ class EnsembleHead:
         self._once.distrust(factor)
 
     @property
-    def count(self) -> int:
-        """Of the members."""
-        return self._members
-
-    @property
     def stale(self) -> int:
         return int(np.count_nonzero(self._stale))
 

@@ -76,9 +76,6 @@ class DistinctRows:
     def __len__(self) -> int:
         return len(self._place)
 
-    def __contains__(self, row: Array) -> bool:  # (F,)
-        return names(row[None])[0] in self._place
-
     @property
     def rows(self) -> Array:  # (n, F)
         return self._rows[: len(self)]
