@@ -9,20 +9,17 @@ from hashlib import blake2b
 
 import numpy as np
 
+from service.clock import iso
 from service.control.sequences import Index
 from service.evaluation.estimators import Logged
 from service.evaluation.intervals import Interval
 from service.evaluation.walk import LoggedDecision
-from service.evaluation.watched import WatchedValue
+from service.evaluation.watched import WatchedValue, doubles
 from service.features.schema import Array
 
 ARMS = 10_000
 """Arms without support that are counted one by one; further ones are counted together."""
 OTHERS = "(others)"
-
-
-def _doubles() -> "array[float]":
-    return array("d")
 
 
 @dataclass
@@ -35,9 +32,9 @@ class _PolicyColumns:
     watched       None: its estimate is looked at once
     """
 
-    chance: "array[float]" = field(default_factory=_doubles)
-    earned: "array[float]" = field(default_factory=_doubles)
-    missing: "array[float]" = field(default_factory=_doubles)
+    chance: "array[float]" = field(default_factory=doubles)
+    earned: "array[float]" = field(default_factory=doubles)
+    missing: "array[float]" = field(default_factory=doubles)
     unsupported: dict[str, float] = field(default_factory=dict)
     otherwise: int = 0
     watched: WatchedValue | None = None
@@ -78,8 +75,8 @@ class Columns:
         self._own = {
             name: _PolicyColumns(watched=WatchedValue() if watched else None) for name in policies
         }
-        self._reward, self._behaviour, self._guess = _doubles(), _doubles(), _doubles()
-        self._group, self._at = array("q"), _doubles()
+        self._reward, self._behaviour, self._guess = doubles(), doubles(), doubles()
+        self._group, self._at = array("q"), doubles()
         self.slates = self.untold = 0
         self.logged_by: Counter[str] = Counter()
         self._earned = defaultdict[str, float](float)
@@ -131,11 +128,13 @@ class Columns:
             range=range_,
         )
 
-    def watched(self, policy: str, confidence: float) -> tuple[Interval, Interval] | None:
+    def watched(
+        self, policy: str, confidence: float
+    ) -> tuple[Interval, Interval] | tuple[None, None]:
         """The intervals of its value, and of its difference to the log, that hold at all times;
         None where it is not watched."""
         watched = self._own[policy].watched
-        return None if watched is None else watched.intervals(self.group, confidence)
+        return (None, None) if watched is None else watched.intervals(self.group, confidence)
 
     def unsupported(self, policy: str) -> tuple[float, dict[str, float]]:
         """The share of what a policy would show that the log could not have shown, in all and by
@@ -149,6 +148,6 @@ class Columns:
         return self._own[policy].otherwise
 
     @property
-    def times(self) -> tuple[float, float]:
-        """Of the first and the last, unix seconds."""
-        return min(self._at), max(self._at)
+    def times(self) -> tuple[str, str] | tuple[None, None]:
+        """Of the first and the last; None where there is no decision."""
+        return (iso(min(self._at)), iso(max(self._at))) if self._at else (None, None)

@@ -18,11 +18,12 @@ SNIPS has a bias that goes with 1 / effective sample size. DM is as wrong as q i
 where it switches. DM has no interval: how far its rows spread says nothing of how wrong q is.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from service.evaluation.answer import EstimateAnswer
 from service.evaluation.intervals import (
     RESAMPLES,
     Bootstrap,
@@ -84,22 +85,6 @@ class Terms:
         return float(self.top.sum()) / total if total else float("nan")
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """value: reward a decision; interval: the adjusted one, which is shown; bootstrap: as in
-    `intervals`."""
-
-    value: float
-    standard_error: float
-    interval: Interval
-    bootstrap: Interval
-
-    def within(self, least: float, most: float) -> "Estimate":
-        """Cut both intervals to the range of rewards."""
-        interval, bootstrap = (x.within(least, most) for x in (self.interval, self.bootstrap))
-        return replace(self, interval=interval, bootstrap=bootstrap)
-
-
 def ips(log: Logged) -> Terms:
     return Terms(log.weight * log.reward, np.ones_like(log.reward))
 
@@ -150,9 +135,9 @@ def effective_size(weight: Array) -> float:
 
 
 def estimate(
-    log: Logged, confidence: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
-) -> dict[str, Estimate]:
-    """Every estimator of NAMES with its intervals. The same log and seed give the same numbers."""
+    log: Logged, confidence: float = 0.95, resamples: int = RESAMPLES
+) -> dict[str, EstimateAnswer]:
+    """Every estimator of NAMES with its intervals. The same log gives the same numbers."""
     found = {
         "ips": ips(log),
         "snips": snips(log),
@@ -162,14 +147,14 @@ def estimate(
     pairs = [grouped(log.group, terms.top, terms.bottom) for terms in found.values()]
     [weight] = grouped(log.group, log.weight)
     rewards = _rewards_seen(log)
-    bootstrap = Bootstrap(len(weight), np.random.default_rng(seed), resamples)
-    resampled = bootstrap.intervals([(top, bottom) for top, bottom in pairs], confidence)
+    bootstrap = Bootstrap(len(weight), np.random.default_rng(0), resamples)
+    resampled = bootstrap.intervals(pairs, confidence)
     estimates = {
-        name: Estimate(
-            terms.value,
-            standard_error(top, bottom),
-            adjusted(top, bottom, weight, rewards, confidence),
-            second,
+        name: EstimateAnswer(
+            value=terms.value,
+            standard_error=standard_error(top, bottom),
+            interval=adjusted(top, bottom, weight, rewards, confidence),
+            bootstrap=second,
         )
         for (name, terms), (top, bottom), second in zip(
             found.items(), pairs, resampled, strict=True
@@ -178,11 +163,8 @@ def estimate(
     # What was left out for its variance has a bias that no resampling shows, so its intervals hold
     # those of the estimate without it, too.
     switched, unbiased = estimates["switch_dr"], estimates["dr"]
-    estimates["switch_dr"] = replace(
-        switched,
-        interval=switched.interval.hull(unbiased.interval),
-        bootstrap=switched.bootstrap.hull(unbiased.bootstrap),
-    )
+    switched.interval = switched.interval.hull(unbiased.interval)
+    switched.bootstrap = switched.bootstrap.hull(unbiased.bootstrap)
     return estimates
 
 

@@ -2,15 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from math import isfinite
 
 import numpy as np
 
 from service.errors import Invalid, NotFound
+from service.evaluation.answer import EvaluationAnswer, LoggedValue, PolicyEvaluation
 from service.evaluation.columns import Columns
-from service.evaluation.estimators import Estimate, direct, estimate, over_logged
-from service.evaluation.intervals import Interval, adjusted, grouped
-from service.evaluation.refusals import WeightSummary, refusal, summarize
+from service.evaluation.estimators import direct, estimate, over_logged
+from service.evaluation.intervals import adjusted, grouped
+from service.evaluation.refusals import refusal, summarize
+from service.evaluation.report import sentence
 from service.evaluation.request import EvaluationRequest, PolicyFields, Selection
 from service.evaluation.rows import choose
 from service.evaluation.targets import GUESS, ExtraPolicies, with_policies
@@ -26,84 +29,15 @@ UNTOLD = "imported with the chance of the shown arm alone"
 END = 1 << 62
 """Beyond every position of a log."""
 
+TOLD_ARMS = 100
+"""Arms without support that an answer names."""
+
 Range = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class PolicyValue:
-    """Of one policy.
-
-    learned_from       rewards that it had learned from at the last decision; None: it never learns
-    refused            why there is no estimate; None where there is one
-    decisions, since   evaluated on, and unix seconds of the first
-    logged             what the log itself earned on these; None where there are none
-    other_candidates   decisions of which it would have had other candidates
-    unsupported        share of what it would show that the log could not, and by arm
-    estimates          by estimator
-    direct_method      by the guess alone, without an interval: its bias is not known
-    over_logged        by how much its doubly robust estimate exceeds what the log earned, and the
-                       interval of that
-    watched            of a shadow, the interval of the doubly robust estimate that holds at all
-                       times at once, and that of over_logged
-    """
-
-    policy: str
-    never_ran: bool
-    learned_from: int | None
-    refused: str | None
-    decisions: int
-    since: float | None
-    logged: float | None
-    weights: WeightSummary
-    other_candidates: int
-    unsupported: float
-    unsupported_arms: Mapping[str, float]
-    estimates: Mapping[str, Estimate]
-    direct_method: float | None
-    over_logged: float | None
-    over_logged_interval: Interval | None
-    watched: Interval | None
-    over_logged_watched: Interval | None
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Of one experiment.
-
-    first_slot  values are of the first slot of each decision, not of the decision
-    logged      what the log itself earned a decision, and its interval; None where slates are
-                refused
-    earned_by   what each policy earned a decision, of those that it made
-    shadows     policies are the shadows of the experiment
-    slates      decisions of several arms
-    shortlists  decisions of which the policy chose the candidates itself
-    erased      events that policies could not learn from any more
-    left_out    decisions that were selected and not evaluated, by reason
-    """
-
-    experiment: str
-    frozen: bool
-    shadows: bool
-    first_slot: bool
-    confidence: float
-    decisions: int = 0
-    since: float | None = None
-    until: float | None = None
-    logged: float | None = None
-    logged_interval: Interval | None = None
-    logged_by: Mapping[str, int] = field(default_factory=dict)
-    earned_by: Mapping[str, float] = field(default_factory=dict)
-    slates: int = 0
-    shortlists: int = 0
-    untold: int = 0
-    erased: int = 0
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    policies: Sequence[PolicyValue] = ()
 
 
 async def evaluate_store(
     url: str, request: EvaluationRequest, say: Say | None = None
-) -> Evaluation:
+) -> EvaluationAnswer:
     """Evaluate on a store, which is only read. Raises NotFound, Invalid, ConfigurationError, or
     StoreError where the log cannot be read."""
     async with reading(url) as store:
@@ -112,18 +46,11 @@ async def evaluate_store(
 
 async def evaluate(
     store: Store, request: EvaluationRequest, progress: Progress = SILENT
-) -> Evaluation:
+) -> EvaluationAnswer:
     name = await single_experiment(store, request.experiment)
     policies, added = await _policies(store, name, request)
-    asked = Evaluation(
-        experiment=name,
-        frozen=request.freeze,
-        shadows=request.shadows,
-        first_slot=request.first_slot,
-        confidence=request.confidence,
-    )
     if not policies:  # the experiment has no shadows
-        return asked
+        return _answer(name, request, Columns([]))
     selection = request.selection
     if request.freeze and selection.since is None and selection.newest is None:
         # They learn from the first half, and are evaluated on the other.
@@ -142,36 +69,56 @@ async def evaluate(
             if chosen.positions[logged.index] >= start:
                 some.add(logged, float(chosen.rewards[logged.index]))
     columns = by_start[min(by_start)]
-    reward, range_ = columns.reward, walk.range
+    range_ = walk.range
     if len(columns):  # a sum of contributions, or what an older definition allowed
-        low, high = range_
-        range_ = min(low, float(reward.min())), max(high, float(reward.max()))
-    first, last = columns.times if len(columns) else (None, None)
-    mean, interval = None, None
+        reward = columns.reward
+        range_ = min(range_[0], float(reward.min())), max(range_[1], float(reward.max()))
+    values = [
+        _value(some, policy, walk.learned_from.get(policy, 0), range_, request, policy in added)
+        for some in by_start.values()
+        for policy in some.policies
+    ]
+    left_out = dict((chosen.left_out + walk.left_out).most_common())
+    return _answer(name, request, columns, values, range_, len(chosen.erased), left_out)
+
+
+def _answer(
+    name: str,
+    request: EvaluationRequest,
+    columns: Columns,
+    values: Sequence[PolicyEvaluation] = (),
+    range_: Range = (0.0, 1.0),
+    erased: int = 0,
+    left_out: Mapping[str, int] = {},
+) -> EvaluationAnswer:
+    reward, logged = columns.reward, LoggedValue(value=None, interval=None)
     if len(columns) and (request.first_slot or not columns.slates):
         top, bottom = grouped(columns.group, reward, np.ones_like(reward))
-        mean = float(reward.mean())
         interval = adjusted(top, bottom, bottom, range_, request.confidence).within(*range_)
-    return replace(
-        asked,
+        logged = LoggedValue(value=float(reward.mean()), interval=interval)
+    since, until = columns.times
+    found = EvaluationAnswer(
+        experiment=name,
+        sentence="",
         decisions=len(columns),
-        since=first,
-        until=last,
-        logged=mean,
-        logged_interval=interval,
+        since=since,
+        until=until,
+        frozen=request.freeze,
+        shadows=request.shadows,
+        metric="reward_of_first_slot" if request.first_slot else "reward_per_decision",
+        confidence=request.confidence,
+        logged=logged,
         logged_by=dict(columns.logged_by.most_common()),
         earned_by=columns.earned_by,
         slates=columns.slates,
         shortlists=columns.shortlists.total(),
         untold=columns.untold,
-        erased=len(chosen.erased),
-        left_out=dict((chosen.left_out + walk.left_out).most_common()),
-        policies=ranked(
-            _value(some, policy, walk.learned_from.get(policy, 0), range_, request, policy in added)
-            for some in by_start.values()
-            for policy in some.policies
-        ),
+        erased=erased,
+        left_out=left_out,
+        policies=ranked(values),
     )
+    found.sentence = sentence(found)
+    return found
 
 
 def _by_start(
@@ -224,11 +171,11 @@ async def _policies(
     return found, {**added, **defined}
 
 
-def ranked(values: Iterable[PolicyValue]) -> list[PolicyValue]:
+def ranked(values: Iterable[PolicyEvaluation]) -> list[PolicyEvaluation]:
     """The best first, by the doubly robust estimate, or of shadows, which may have other decisions,
     by what they surely earn over the log; those without an estimate last."""
 
-    def worth(value: PolicyValue) -> float:
+    def worth(value: PolicyEvaluation) -> float:
         if value.over_logged_watched is not None:
             return value.over_logged_watched.low
         return value.estimates["dr"].value if value.estimates else -np.inf
@@ -243,28 +190,29 @@ def _value(
     range_: Range,
     request: EvaluationRequest,
     never_ran: bool,
-) -> PolicyValue:
+) -> PolicyEvaluation:
     mass, by_arm = columns.unsupported(policy)
     log = columns.logged(policy, range_)
     weights = summarize(log)
     refused = refusal(columns, policy, weights, learned_from, request)
     estimates = {} if refused else estimate(log, request.confidence)
     over, interval = (None, None) if refused else over_logged(log, request.confidence)
-    watched, over_watched = (None, None)
-    if not refused and (both := columns.watched(policy, request.confidence)):
-        watched, over_watched = both
-    return PolicyValue(
+    watched, over_watched = (None, None) if refused else columns.watched(policy, request.confidence)
+    return PolicyEvaluation(
         policy=policy,
         never_ran=never_ran,
         learned_from=learned_from,
         refused=refused,
+        effective_sample_size=weights.effective_sample_size,
+        largest_weight=weights.largest_weight,
+        mean_weight=weights.mean_weight,
+        mean_weight_error=error if isfinite(error := weights.mean_weight_error) else None,
         decisions=len(columns),
-        since=columns.times[0] if len(columns) else None,
+        since=columns.times[0],
         logged=float(columns.reward.mean()) if len(columns) else None,
-        weights=weights,
         other_candidates=columns.otherwise(policy),
         unsupported=mass,
-        unsupported_arms=by_arm,
+        unsupported_arms=dict(list(by_arm.items())[:TOLD_ARMS]),
         estimates={name: each.within(*range_) for name, each in estimates.items()},
         direct_method=None if refused else direct(log).value,
         over_logged=over,

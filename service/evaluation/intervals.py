@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import GetCoreSchemaHandler
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 from scipy.special import ndtr, ndtri, stdtrit
 
 Array = npt.NDArray[np.float64]
@@ -28,6 +30,11 @@ ADDED = 2
 class Interval(NamedTuple):
     low: float
     high: float
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """As JSON, a list of both ends."""
+        return no_info_after_validator_function(cls._make, handler(tuple[float, float]))
 
     def within(self, least: float, most: float) -> "Interval":
         """The nearest of what can be: a mean of rewards lies in their range, an estimate of it by
@@ -103,7 +110,7 @@ class Bootstrap:
             found.append(counts @ columns)
         return np.concatenate(found)
 
-    def intervals(self, estimates: list[tuple[Array, Array]], confidence: float) -> list[Interval]:
+    def intervals(self, estimates: list[list[Array]], confidence: float) -> list[Interval]:
         """Of each (top, bottom)."""
         blocked = [
             np.bincount(self._block, column, self._blocks).astype(float)

@@ -1,48 +1,28 @@
-"""An evaluation as a table and as JSON."""
+"""An evaluation as a sentence, as a table, and as the JSON of the command line."""
 
-from dataclasses import asdict
-from math import isfinite
+from math import inf
 
-from service.clock import iso
+from service.evaluation.answer import EvaluationAnswer, PolicyEvaluation
 from service.evaluation.estimators import NAMES
-from service.evaluation.evaluate import Evaluation, PolicyValue
 from service.evaluation.intervals import Interval
 from service.tables import aligned, figure
 
 TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR"}
-PER_DECISION, FIRST_SLOT = "reward_per_decision", "reward_of_first_slot"
-ARMS_AS_JSON = 100
-"""Arms without support that are listed as JSON."""
+FIRST_SLOT = "reward_of_first_slot"
+WEIGHTS = "effective_sample_size", "largest_weight", "mean_weight", "mean_weight_error"
 
 
-def as_json(found: Evaluation) -> dict[str, object]:
-    """As `EvaluationAnswer` of the HTTP interface."""
-    content = asdict(found)
-    del content["first_slot"]
-    return {
-        **content,
-        "since": None if found.since is None else iso(found.since),
-        "until": None if found.until is None else iso(found.until),
-        "metric": FIRST_SLOT if found.first_slot else PER_DECISION,
-        "sentence": sentence(found),
-        "logged": {"value": found.logged, "interval": content.pop("logged_interval")},
-        "policies": [_policy_as_json(each) for each in found.policies],
-    }
+def as_json(found: EvaluationAnswer) -> dict[str, object]:
+    """As over HTTP, and `logged_interval` and each policy's `weights`: the command line has always
+    printed these figures twice."""
+    content = found.model_dump()
+    content["logged_interval"] = found.logged.interval
+    for each in content["policies"]:
+        each["weights"] = {name: inf if each[name] is None else each[name] for name in WEIGHTS}
+    return content
 
 
-def _policy_as_json(value: PolicyValue) -> dict[str, object]:
-    content, error = asdict(value), value.weights.mean_weight_error
-    arms = list(value.unsupported_arms.items())[:ARMS_AS_JSON]
-    return {
-        **content,
-        **content.pop("weights"),
-        "since": None if value.since is None else iso(value.since),
-        "mean_weight_error": error if isfinite(error) else None,
-        "unsupported_arms": dict(arms),
-    }
-
-
-def sentence(found: Evaluation) -> str:
+def sentence(found: EvaluationAnswer) -> str:
     """What to conclude, and what to do where the log cannot tell."""
     told = [each for each in found.policies if not each.refused]
     if found.shadows and not found.policies:
@@ -52,7 +32,7 @@ def sentence(found: Evaluation) -> str:
         )
     if not found.decisions:
         return "The log has no decision to evaluate on yet."
-    if not told or found.logged is None:
+    if not told or found.logged.value is None:
         own = ", ".join(f"{name} {mean:.3g}" for name, mean in found.earned_by.items())
         return (
             "The log cannot tell what these policies would have earned. On their own decisions "
@@ -81,28 +61,28 @@ def sentence(found: Evaluation) -> str:
     )
 
 
-def over(found: Evaluation, value: PolicyValue) -> Interval | None:
+def over(found: EvaluationAnswer, value: PolicyEvaluation) -> Interval | None:
     """What to show of a policy's difference to the log: of shadows, which people watch, the
     interval that holds at all times at once."""
     return value.over_logged_watched if found.shadows else value.over_logged_interval
 
 
-def _unit(value: PolicyValue) -> str:
-    return " percent" if value.logged is not None and value.logged > 0 else ""
+def _unit(value: PolicyEvaluation) -> str:
+    return " percent" if value.logged and value.logged > 0 else ""
 
 
-def _much(end: float, value: PolicyValue) -> str:
-    logged = value.logged
-    return figure(100 * end / logged if logged is not None and logged > 0 else end)
+def _much(end: float, value: PolicyEvaluation) -> str:
+    return figure(100 * end / value.logged if value.logged and value.logged > 0 else end)
 
 
-def table(found: Evaluation, *, every: bool = False) -> str:
+def table(found: EvaluationAnswer, *, every: bool = False) -> str:
     """The answer in a sentence, and a line for each policy; every: and each estimator."""
-    lines = [sentence(found), "", _head(found)]
-    if found.logged is not None:
-        who = "The first slots of the log" if found.first_slot else "The log itself"
-        lines.append(f"{who} earned {found.logged:.4f} {_text(found.logged_interval)}.")
-    percent, metric = f"{found.confidence:.0%}", "slot 1" if found.first_slot else "reward"
+    lines = [found.sentence, "", _head(found)]
+    first_slot = found.metric == FIRST_SLOT
+    if found.logged.value is not None:
+        who = "The first slots of the log" if first_slot else "The log itself"
+        lines.append(f"{who} earned {found.logged.value:.4f} {_text(found.logged.interval)}.")
+    percent, metric = f"{found.confidence:.0%}", "slot 1" if first_slot else "reward"
     if every:
         lines.append(f"{'; '.join(map(_learned, found.policies))}.")
         rows = [["policy", "estimator", metric, percent, "bootstrap", "ESS", "weight"]]
@@ -129,13 +109,13 @@ def table(found: Evaluation, *, every: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _learned(value: PolicyValue) -> str:
+def _learned(value: PolicyEvaluation) -> str:
     if value.learned_from is None:
         return f"{value.policy} does not learn"
     return f"{value.policy} learned from {value.learned_from:,} rewards"
 
 
-def _row(found: Evaluation, value: PolicyValue) -> list[str]:
+def _row(found: EvaluationAnswer, value: PolicyEvaluation) -> list[str]:
     one = value.estimates["dr"]
     learned = "does not learn" if value.learned_from is None else f"{value.learned_from:,} rewards"
     row = [
@@ -149,17 +129,15 @@ def _row(found: Evaluation, value: PolicyValue) -> list[str]:
     if found.shadows:
         row += [
             f"{value.decisions:,}",
-            f"{value.weights.effective_sample_size:,.0f}",
+            f"{value.effective_sample_size:,.0f}",
             f"{value.estimates['snips'].value:.4f}",
         ]
     return row
 
 
-def _head(found: Evaluation) -> str:
+def _head(found: EvaluationAnswer) -> str:
     by = ", ".join(f"{policy} {count:,}" for policy, count in found.logged_by.items())
-    when = ""
-    if found.since is not None and found.until is not None:
-        when = f" from {iso(found.since)} to {iso(found.until)}"
+    when = f" from {found.since} to {found.until}" if found.since else ""
     how = "as they stood before" if found.frozen else "as they learned"
     return (
         f"{found.experiment}: {found.decisions:,} decisions{when}"
@@ -167,10 +145,9 @@ def _head(found: Evaluation) -> str:
     )
 
 
-def _rows(value: PolicyValue) -> list[list[str]]:
-    rows, weights = list[list[str]](), value.weights
-    policy = value.policy
-    size = [f"{weights.effective_sample_size:,.0f}", f"{weights.largest_weight:,.1f}"]
+def _rows(value: PolicyEvaluation) -> list[list[str]]:
+    rows, policy = list[list[str]](), value.policy
+    size = [f"{value.effective_sample_size:,.0f}", f"{value.largest_weight:,.1f}"]
     for name in filter(value.estimates.__contains__, NAMES):
         one = value.estimates[name]
         intervals = [_text(each) for each in (one.interval, one.bootstrap)]
@@ -188,7 +165,7 @@ def _text(interval: Interval | None) -> str:
     return "" if interval is None else f"[{interval.low:.4f}, {interval.high:.4f}]"
 
 
-def _notes(found: Evaluation) -> list[str]:
+def _notes(found: EvaluationAnswer) -> list[str]:
     notes = []
     if found.slates:
         notes.append(_of_slates(found))
@@ -208,10 +185,10 @@ def _notes(found: Evaluation) -> list[str]:
     return notes
 
 
-def _of_slates(found: Evaluation) -> str:
+def _of_slates(found: EvaluationAnswer) -> str:
     share = f"{found.slates / found.decisions:.1%}"
     some = f"{found.slates:,} of {found.decisions:,} decisions ({share}) showed several arms"
-    if found.first_slot:
+    if found.metric == FIRST_SLOT:
         return f"{some}: all values are of slot 1, and no reward of the slots below is in them."
     return f"{some}. --first-slot estimates what their first slot earns."
 

@@ -34,7 +34,7 @@ def surprise(w: Array | float, r: Array | float, q: Array | float) -> Array:
     return np.asarray(w * r - np.minimum(w * q, CAP))
 
 
-def _doubles() -> "array[float]":
+def doubles() -> "array[float]":
     return array("d")
 
 
@@ -42,10 +42,10 @@ def _doubles() -> "array[float]":
 class _Side:
     """Of r, or of 1 - r. ran: sum_a b(a) q(a); rest: r less that."""
 
-    known: "array[float]" = field(default_factory=_doubles)
-    surprise: "array[float]" = field(default_factory=_doubles)
-    ran: "array[float]" = field(default_factory=_doubles)
-    rest: "array[float]" = field(default_factory=_doubles)
+    known: "array[float]" = field(default_factory=doubles)
+    surprise: "array[float]" = field(default_factory=doubles)
+    ran: "array[float]" = field(default_factory=doubles)
+    rest: "array[float]" = field(default_factory=doubles)
 
     def add(self, p: Array, b: Array, q: Array, shown: int, r: float) -> None:
         expected = float(b @ q)

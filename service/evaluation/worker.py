@@ -14,7 +14,6 @@ import msgspec
 from service.control.verdict import verdict_on
 from service.errors import ConfigurationError, Refused, StoreError, StoreUnavailable
 from service.evaluation.evaluate import evaluate_store
-from service.evaluation.report import as_json
 from service.evaluation.running import Job, Result
 from service.log.reading import reading
 
@@ -24,7 +23,7 @@ NICE = 10
 
 async def _answer(job: Job) -> dict[str, object]:
     if job.request is not None:
-        return as_json(await evaluate_store(job.store, job.request))
+        return (await evaluate_store(job.store, job.request)).model_dump()
     async with reading(job.store) as store:
         return (await verdict_on(store, job.experiment)).model_dump()
 

@@ -3,10 +3,11 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import AwareDatetime, Field
 
 from service.bandits.kinds import AnyPolicy
 from service.control.report import Verdict
+from service.evaluation.answer import EvaluationAnswer
 from service.evaluation.request import EvaluationRequest, Selection
 from service.features.declaration import Name
 from service.http.dependencies import ServicesDep, StateDep
@@ -17,9 +18,6 @@ from service.http.strict import StrictRoute
 router = APIRouter(tags=["observe"], route_class=StrictRoute)
 
 Time = Annotated[AwareDatetime, Field(strict=False)]
-Interval = Annotated[
-    tuple[float, float], Field(description="Lower and upper end, of the confidence that was asked.")
-]
 
 
 class EvaluationBody(Body):
@@ -76,92 +74,6 @@ class EvaluationBody(Body):
             first_slot=self.slates == "first_slot",
             confidence=self.confidence,
         )
-
-
-class EstimateAnswer(BaseModel):
-    value: float = Field(description="As `metric` says.")
-    standard_error: float
-    interval: Interval = Field(description="To be shown: Student's t on the effective sample.")
-    bootstrap: Interval = Field(description="Bias-corrected and accelerated.")
-
-
-class PolicyEvaluation(BaseModel):
-    policy: str
-    never_ran: bool = Field(description="It is of `definition`, or a shadow.")
-    learned_from: int | None = Field(
-        description="Rewards that it had learned from at the last of the decisions: of none it is "
-        "refused. Null: its kind does not learn."
-    )
-    refused: str | None = Field(description="Why the log cannot tell; null where it can.")
-    effective_sample_size: float
-    largest_weight: float
-    mean_weight: float = Field(description="1 but for chance, where the log supports the policy.")
-    mean_weight_error: float | None = Field(
-        description="Its standard error; null of fewer than two decisions."
-    )
-    other_candidates: int = Field(
-        description="Decisions of which it would have had other arms to choose from, since one of "
-        "the two policies retrieves them: where there are any, it is refused."
-    )
-    unsupported: float = Field(
-        description="Share of what it would show that had no chance in the log."
-    )
-    unsupported_arms: dict[str, float] = Field(description="The same by arm, largest first.")
-    estimates: dict[str, EstimateAnswer] = Field(
-        description="By estimator: ips, snips, dr, switch_dr. Empty where refused."
-    )
-    direct_method: float | None = Field(
-        description="The model of rewards alone, for reference: its bias is not known, so that it "
-        "has no interval. Null where refused."
-    )
-    over_logged: float | None = Field(
-        description="How much more than the log it would have earned, by dr. Null where refused."
-    )
-    over_logged_interval: Interval | None
-    watched: Interval | None = Field(
-        description="Of dr; holds at all times at once. Null but for shadows."
-    )
-    over_logged_watched: Interval | None = Field(
-        description="Of over_logged; holds at all times at once. Null but for shadows."
-    )
-    decisions: int = Field(description="That it was evaluated on.")
-    logged: float | None = Field(description="Mean of `metric` over these, as they were made.")
-    since: str | None = Field(description="Of the first of them.")
-
-
-class LoggedValue(BaseModel):
-    value: float | None = Field(
-        description="Mean of `metric` over the decisions as they were made; null where there are "
-        "none, or slates are refused."
-    )
-    interval: Interval | None
-
-
-class EvaluationAnswer(BaseModel):
-    experiment: str
-    sentence: str = Field(description="What to conclude.")
-    decisions: int = Field(description="That were evaluated on.")
-    since: str | None = Field(description="Of the first of them.")
-    until: str | None = Field(description="Of the last.")
-    frozen: bool
-    shadows: bool = Field(description="Policies are the shadows of the experiment.")
-    metric: Literal["reward_per_decision", "reward_of_first_slot"] = Field(
-        description="What every value is of."
-    )
-    confidence: float
-    logged: LoggedValue
-    logged_by: dict[str, int] = Field(description="Decisions by the policy that made them.")
-    earned_by: dict[str, float] = Field(
-        description="Mean of `metric` over the decisions that each policy made."
-    )
-    slates: int = Field(description="Decisions of several arms.")
-    shortlists: int = Field(
-        description="Decisions whose candidates their policy retrieved from the catalogue."
-    )
-    untold: int = Field(description="Imported with the chance of the shown arm alone.")
-    erased: int = Field(description="Events that were erased, and not learned from here.")
-    left_out: dict[str, int] = Field(description="Decisions that were left out, by reason.")
-    policies: list[PolicyEvaluation] = Field(description="The best first, by dr.")
 
 
 @router.post("/experiments/{experiment}/evaluations", responses=problems(400, 404, 409, 503))

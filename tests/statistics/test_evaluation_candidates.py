@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from service.definition.select_request import SelectRequest
+from service.evaluation.answer import EstimateAnswer
 from service.evaluation.columns import Columns
-from service.evaluation.estimators import NAMES, Estimate, estimate
+from service.evaluation.estimators import NAMES, estimate
 from service.evaluation.refusals import refusal, summarize
 from service.evaluation.request import EvaluationRequest, Selection
 from service.evaluation.rows import choose
@@ -99,7 +100,7 @@ def refused(columns: Columns, policy: str, range_: tuple[float, float]) -> str |
     return refusal(columns, policy, weights, None, EvaluationRequest(least_effective=1.0))
 
 
-async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, Estimate], float]:
+async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, EstimateAnswer], float]:
     """Estimates, and what the target would have earned in the mean."""
     target, names = course.target, [course.target, *course.refused]
     chosen = await choose(store, "shop", Selection())

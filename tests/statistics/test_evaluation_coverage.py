@@ -6,7 +6,8 @@ The short form takes 100 logs of one world; `make statistics` takes 200 logs of 
 import numpy as np
 import pytest
 
-from service.evaluation.estimators import Estimate, estimate
+from service.evaluation.answer import EstimateAnswer
+from service.evaluation.estimators import estimate
 from tests.statistics.logs import WORLDS, log_of
 
 LOGS = 200
@@ -23,7 +24,7 @@ class Tally:
         self.hits: dict[tuple[str, str], int] = {}
         self.squares: dict[str, list[float]] = {}
 
-    def add(self, found: dict[str, Estimate], truth: float) -> None:
+    def add(self, found: dict[str, EstimateAnswer], truth: float) -> None:
         for name, each in found.items():
             self.squares.setdefault(name, []).append((each.value - truth) ** 2)
             for kind in KINDS:

@@ -191,6 +191,6 @@ def test_an_evaluation_counts_the_first_slot_of_such_a_decision() -> None:
         await clicked(services, answer, first)
         store = services.store
         found = await evaluate(store, EvaluationRequest("shop", first_slot=True))
-        assert (found.decisions, found.logged) == (1, 10.0)
+        assert (found.decisions, found.logged.value) == (1, 10.0)
 
     serving(scenario)
