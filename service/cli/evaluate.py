@@ -1,6 +1,5 @@
 """forage evaluate: what a policy would have earned on the log."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -124,7 +123,7 @@ def evaluate(
         forage evaluate --experiment shop --definition ideas.toml --json found.json
     """
     from service.evaluation.evaluate import evaluate_store
-    from service.evaluation.report import as_json, table
+    from service.evaluation.report import table
     from service.evaluation.request import EvaluationRequest, Selection
     from service.evaluation.targets import read_definitions
 
@@ -150,8 +149,8 @@ def evaluate(
     except Refused as fault:
         raise ConfigurationError(fault.detail) from fault
     if report == STDOUT:
-        print(json.dumps(as_json(result), indent=2))
+        print(result.model_dump_json(indent=2))
     else:
         print(table(result, every=every))
-        write_json(report, as_json(result))
+        write_json(report, result.model_dump(mode="json"))
     return 1 if any(policy.refused for policy in result.policies) else 0

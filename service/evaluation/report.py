@@ -1,6 +1,4 @@
-"""An evaluation as a sentence, as a table, and as the JSON of the command line."""
-
-from math import inf
+"""An evaluation as a sentence and as a table."""
 
 from service.evaluation.answer import EvaluationAnswer, PolicyEvaluation
 from service.evaluation.estimators import NAMES
@@ -9,17 +7,6 @@ from service.tables import aligned, figure
 
 TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR"}
 FIRST_SLOT = "reward_of_first_slot"
-WEIGHTS = "effective_sample_size", "largest_weight", "mean_weight", "mean_weight_error"
-
-
-def as_json(found: EvaluationAnswer) -> dict[str, object]:
-    """As over HTTP, and `logged_interval` and each policy's `weights`: the command line has always
-    printed these figures twice."""
-    content = found.model_dump()
-    content["logged_interval"] = found.logged.interval
-    for each in content["policies"]:
-        each["weights"] = {name: inf if each[name] is None else each[name] for name in WEIGHTS}
-    return content
 
 
 def sentence(found: EvaluationAnswer) -> str:

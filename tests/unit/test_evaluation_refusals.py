@@ -1,6 +1,5 @@
 """What an evaluation refuses: other candidates, weights that cannot be, slates by another name."""
 
-import json
 from dataclasses import replace
 from math import inf, nan
 from random import Random
@@ -14,7 +13,7 @@ from service.evaluation.answer import EvaluationAnswer
 from service.evaluation.columns import Columns
 from service.evaluation.evaluate import evaluate
 from service.evaluation.refusals import WeightSummary, refusal
-from service.evaluation.report import as_json, table
+from service.evaluation.report import table
 from service.evaluation.request import EvaluationRequest, Selection
 from service.evaluation.walk import TINY
 from service.http.services import Services
@@ -227,10 +226,6 @@ def test_a_decision_of_a_chance_that_no_weight_can_hold_is_left_out(tiny: float)
     assert value.refused is None
     assert value.effective_sample_size > 50
     assert "1 left out: their shown arm had a chance below 1e-12: nothing" in table(result)
-    printed = json.loads(json.dumps(as_json(result), allow_nan=False))
-    assert printed["logged_interval"] == printed["logged"]["interval"]
-    [told] = printed["policies"]
-    assert told["weights"].items() <= told.items()
 
 
 @pytest.mark.parametrize(
