@@ -9,16 +9,11 @@ from service import __version__
 from service.features.declaration import Name
 from service.http.dependencies import GrantDep, ServicesDep
 from service.http.openapi import problems
-from service.http.schemas import (
-    ActivationAnswer,
-    DecisionAnswer,
-    Health,
-    Readiness,
-)
+from service.http.schemas import ActivationAnswer, Health, Readiness
 from service.http.strict import StrictRoute
 from service.http.writing import encode_in_slices
 from service.security.access import granted
-from service.serving.explain import explain
+from service.serving.explain import DecisionAnswer, explain
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -34,7 +29,7 @@ async def decision(
 ) -> Response:
     """What was decided, and why."""
     found = await explain(services.log, services.store, id, experiment, grant)
-    return Response(await encode_in_slices(found), media_type="application/json")
+    return Response(await encode_in_slices(vars(found)), media_type="application/json")
 
 
 @router.post("/decisions/{id}/activate", tags=["decide"], responses=problems(404, 409, 410, 503))

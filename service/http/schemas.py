@@ -1,6 +1,5 @@
 """Bodies and answers of the routes that FastAPI serves. Bodies refuse unknown fields."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -26,11 +25,6 @@ class Body(BaseModel):
         if isinstance(given, dict) and len(given) > MEMBERS:
             raise ValueError(f"has {len(given)} members, more than any body here takes")
         return given
-
-
-class Ranked(BaseModel):
-    arm: str
-    propensity: float = Field(description="Chance of this arm in this slot, given the policy.")
 
 
 class ActivationAnswer(BaseModel):
@@ -152,81 +146,6 @@ class PolicyList(BaseModel):
 
 class VersionAnswer(BaseModel):
     version: int
-
-
-class Moved(BaseModel):
-    feature: str = Field(description="With its value, where it is a category.")
-    contribution: float = Field(
-        description="What the mean would lose without it; of a linear head x_i w_i, summed up."
-    )
-
-
-class MemberAnswer(BaseModel):
-    member: str = Field(description="A regression of `auto`.")
-    weight: float = Field(description="By how well it predicted the latest rewards.")
-    mean: float
-
-
-class CandidateAnswer(BaseModel):
-    arm: str
-    probability: float | None = Field(description="null: it was imported without.")
-    mean: float | None = Field(description="Under the head as it is now.")
-    width: float | None = Field(description="Posterior standard deviation, likewise.")
-    bonus: float | None = Field(None, description="What an optimistic rule adds to the mean.")
-    draw_share: float | None = Field(
-        None, description="Share of the posterior draws that it wins, before the floor of epsilon."
-    )
-    moved: list[Moved] | None = Field(
-        None,
-        description="Features that moved its mean, the largest first; null: it is none of the "
-        "likeliest candidates, or nothing is predicted.",
-    )
-    members: list[MemberAnswer] | None = Field(
-        None, description="What each regression of `auto` says; null: another kind."
-    )
-    untried: bool = Field(False, description="It was tried for its own sake (min_tries).")
-
-
-class LearnedAnswer(BaseModel):
-    arm: str
-    reward: float
-    default: bool
-    weight: float = Field(description="Heads count it as so many rewards: a miss in a slate.")
-
-
-class DecisionAnswer(BaseModel):
-    id: str
-    experiment: str
-    policy: str
-    assignment: float
-    model_version: str
-    schema_version: int
-    activated: bool | None = Field(
-        description="Whether a deferred decision was shown; null: it was not deferred."
-    )
-    at: datetime
-    key: str = Field(description="Name of the API key that asked; empty where keys are off.")
-    context: dict[str, object]
-    ranking: list[Ranked]
-    slate_propensity: float | None = Field(
-        description="Chance of the whole ranking; null where a float cannot hold it."
-    )
-    slate_log_propensity: float = Field(
-        description="Natural logarithm of the chance of the whole ranking."
-    )
-    seed: int
-    candidates: list[CandidateAnswer]
-    choice_follows: bool = Field(
-        description="The seed draws the logged choice from the logged probabilities; of a slate, "
-        "its first arm has the probability that is logged for it."
-    )
-    same_head: bool = Field(
-        description="The head has not changed since: mean and width are those "
-        "that the decision was made with."
-    )
-    learned: list[LearnedAnswer]
-    reward_by: datetime
-    accept_until: datetime
 
 
 class Health(BaseModel):

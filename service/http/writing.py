@@ -6,7 +6,7 @@ import msgspec
 
 from service.log.replay import Pace
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=vars).encode  # vars: of pydantic models
 
 
 async def encode_in_slices(content: Mapping[str, object]) -> bytes:

@@ -175,11 +175,11 @@ def test_an_explanation_tells_the_means_from_which_the_chances_follow() -> None:
     learn(one, {0: [1.0] * 8, 1: [0.0] * 4, 2: [0.5] * 4})
     candidates = catalogue(0, 1, 2, 1)
     told = attributions(one, np.zeros(0), candidates)
-    means = np.array([[row["mean"] for row in told]])
+    means = np.array([[row.mean for row in told]])
     gamma = 10 * np.sqrt(16)
     expected = inverse_gap(means[:, :3], np.array([1, 2, 1]), gamma)[0][[0, 1, 2, 1]]
     assert chances(one, candidates) == pytest.approx(expected, rel=1e-9)
-    assert not any({"bonus", "draw_share"} & row.keys() for row in told)
+    assert {(row.bonus, row.draw_share) for row in told} == {(None, None)}
 
 
 def test_an_audit_allows_the_last_bits_of_a_chance_and_no_more() -> None:

@@ -174,7 +174,7 @@ def test_neural_ucb_scores_the_nets_output_plus_what_the_head_adds() -> None:
     expected = net + head.mean(phi, candidates.ids) + 2.0 * head.width(phi, candidates.ids)
     np.testing.assert_allclose(by_arm(learner.score(context, candidates))[0], expected, rtol=1e-12)
     explained = attributions(learner, context, candidates)
-    np.testing.assert_allclose([row["mean"] for row in explained], net + head.mean(phi, "abcdef"))
+    np.testing.assert_allclose([row.mean for row in explained], net + head.mean(phi, "abcdef"))
 
 
 def test_neural_ucbs_head_holds_what_the_net_leaves_of_the_reward() -> None:
