@@ -33,15 +33,15 @@ def readable_store(url: str) -> Store:
 
 
 @asynccontextmanager
-async def reading(url: str, *, wait: bool = False) -> AsyncIterator[Store]:
-    """The open store, read-only. wait: until a service has created it."""
+async def reading(url: str, *, wait: Callable[[], bool] = lambda: False) -> AsyncIterator[Store]:
+    """The open store, read-only. wait: whether to wait longer for a service to create it."""
     store, warned = readable_store(url), False
     while True:
         try:
             await store.open()
             break
         except StoreUnavailable as fault:
-            if not wait:
+            if not wait():
                 raise
             if not warned:
                 logger.warning("waiting for the store: %s", fault)

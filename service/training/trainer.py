@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from service.errors import ConfigurationError, StoreUnavailable
+from service.log.reading import reading
 from service.log.replicas import Replicas
-from service.log.stores import Store, open_store
+from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 from service.state.artifacts import pack_artifact
 from service.state.fold import State
@@ -46,44 +47,33 @@ async def run(
     """
     torch.set_num_threads(1)  # the other cores are for serving
     handed = 0
-    async with httpx.AsyncClient(base_url=service_url, timeout=60, headers=headers) as client:
-        store = open_store(store_url, readonly=True)
-        await _open(store, wait=follow, parent=parent)
+
+    def waiting() -> bool:  # for the log: it is the service that makes it
+        return follow and not _orphaned(parent)
+
+    async with (
+        httpx.AsyncClient(base_url=service_url, timeout=60, headers=headers) as client,
+        reading(store_url, wait=waiting) as store,
+    ):
         replicas = Replicas(store, Telemetry())
-        try:
-            while True:
-                try:
-                    await replicas.follow(POLL_SECONDS if follow else 0.0)
-                    trained = await _round(store, replicas, client)
-                except (StoreUnavailable, httpx.TransportError) as fault:
-                    logger.warning("trying again: %s", fault)
-                    trained = 0
-                    await asyncio.sleep(RETRY_SECONDS)
-                handed += trained
-                if not follow and not trained:
-                    return handed
-                if _orphaned(parent):
-                    logger.info("the service is gone: the trainer ends")
-                    return handed
-        finally:
-            await store.close()
+        while True:
+            try:
+                await replicas.follow(POLL_SECONDS if follow else 0.0)
+                trained = await _round(store, replicas, client)
+            except (StoreUnavailable, httpx.TransportError) as fault:
+                logger.warning("trying again: %s", fault)
+                trained = 0
+                await asyncio.sleep(RETRY_SECONDS)
+            handed += trained
+            if not follow and not trained:
+                return handed
+            if _orphaned(parent):
+                logger.info("the service is gone: the trainer ends")
+                return handed
 
 
 def _orphaned(parent: int | None) -> bool:
     return parent is not None and os.getppid() != parent
-
-
-async def _open(store: Store, *, wait: bool, parent: int | None) -> None:
-    """The log may not be there yet: it is the service that makes it."""
-    while True:
-        try:
-            await store.open()
-        except StoreUnavailable:
-            if not wait or _orphaned(parent):
-                raise
-            await asyncio.sleep(RETRY_SECONDS)
-        else:
-            return
 
 
 async def _round(store: Store, replicas: Replicas, client: httpx.AsyncClient) -> int:

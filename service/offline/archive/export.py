@@ -216,7 +216,7 @@ async def follow(
         async with httpx.AsyncClient(timeout=10, headers=headers) as client:
             while True:
                 try:
-                    async with reading(url, wait=True) as store:
+                    async with reading(url, wait=lambda: True) as store:
                         for name in await store.experiments():
                             if experiment in (None, name):
                                 exporter = Exporter(store, name, archive)
