@@ -2,40 +2,21 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
 from time import time
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from service.clock import SYSTEM, Clock
 from service.observability.drift import Drift
 
 SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0)
-
-
-class MetricFamily(NamedTuple):
-    """A gauge read when scraped, or a counter where its name ends in `_total`: values by the values
-    of its labels."""
-
-    name: str
-    text: str
-    labels: tuple[str, ...]
-    values: list[tuple[tuple[str, ...], float]]
-
-
-Reading = Callable[[], Iterable[MetricFamily]]
-
 
 RECENT = 50
 """Decisions of each policy that are kept to be looked at."""
@@ -61,22 +42,6 @@ class Watch:
     entropy: float = 0.0
     minimum: float = 1.0
     recent: "deque[Recent]" = field(default_factory=lambda: deque(maxlen=RECENT))
-
-
-class _Readings(Collector):
-    def __init__(self, read: Reading) -> None:
-        self._read = read
-
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        return []
-
-    def collect(self) -> Iterable[Metric]:
-        for name, text, labels, values in self._read():
-            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            family = kind(name, text, labels=labels)
-            for label_values, value in values:
-                family.add_metric(label_values, value)
-            yield family
 
 
 class Count:
@@ -268,9 +233,6 @@ class Telemetry:
             watch.minimum = propensity
         watch.recent.append(recent)
         self.decisions.labels(experiment, policy).inc()
-
-    def read(self, reading: Reading) -> None:
-        self.registry.register(_Readings(reading))
 
     def forget_others(self, served: Served) -> None:
         """Forget what was measured of all other experiments and policies."""

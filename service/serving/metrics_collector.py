@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
 from service.bandits.version import WIDE
 from service.clock import SYSTEM
 from service.log.log import Log
-from service.observability.telemetry import MetricFamily, Telemetry
+from service.observability.telemetry import Telemetry
 from service.state.fold import State
 from service.state.footprint import footprint_of
 from service.state.learner import Learner
@@ -52,8 +55,8 @@ FEATURE = {
 }
 
 
-class MetricsCollector:
-    """The source of `Telemetry.read`. It remembers since when a training has been due."""
+class MetricsCollector(Collector):
+    """Remembers since when a training has been due."""
 
     def __init__(
         self, log: Log, telemetry: Telemetry, clock: Callable[[], float] = SYSTEM.monotonic
@@ -61,7 +64,7 @@ class MetricsCollector:
         self._log, self._telemetry, self._clock = log, telemetry, clock
         self._due_since: dict[tuple[str, str], tuple[tuple[int, int], float]] = {}
 
-    def __call__(self) -> Iterator[MetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         states = self._log.replicas.states
         self._due_since = {
             (name, policy): due
@@ -170,10 +173,15 @@ def explores(learner: Learner) -> bool:
 
 
 def _families(
-    texts: dict[str, str], labels: tuple[str, ...], values: Iterable[Row]
-) -> Iterator[MetricFamily]:
-    rows: dict[str, list[tuple[tuple[str, ...], float]]] = {name: [] for name in texts}
-    for name, key, value in values:
-        rows[name].append((key, value))
-    for name, text in texts.items():
-        yield MetricFamily(name, text, labels, rows[name])
+    texts: dict[str, str], labels: tuple[str, ...], rows: Iterable[Row]
+) -> Iterable[Metric]:
+    """Gauges, and counters where a name ends in `_total`."""
+    families = {
+        name: (CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily)(
+            name, text, labels=labels
+        )
+        for name, text in texts.items()
+    }
+    for name, key, value in rows:
+        families[name].add_metric(key, value)
+    return families.values()

@@ -13,7 +13,8 @@ OF_NET = ("shop", "net")
 
 
 def gauges(readings: MetricsCollector, name: str) -> dict[tuple[str, ...], float]:
-    return {key: value for one in readings() if one.name == name for key, value in one.values}
+    samples = (sample for family in readings.collect() for sample in family.samples)
+    return {tuple(one.labels.values()): one.value for one in samples if one.name == name}
 
 
 def with_policies(wire: Wire, **policies: object) -> None:
