@@ -15,7 +15,7 @@ from service.security.token import TokenSealer, text_of
 from service.serving import arms
 from service.serving.decision_times import DecisionTime, DecisionTimes
 from service.serving.retrieval import Retrieval, applies
-from service.serving.traffic import Traffic
+from service.serving.traffic import assign
 from service.serving.tries import Tries
 from service.settings import Settings
 from service.state.events import Shortlist
@@ -77,8 +77,7 @@ class Lookups:
         rng: Random,
     ) -> None:
         self._sealer, self._settings, self._clock, self._rng = sealer, settings, clock, rng
-        self._traffic, self._retrieval = Traffic(), Retrieval()
-        self._times, self._tries = times, Tries()
+        self._retrieval, self._times, self._tries = Retrieval(), times, Tries()
 
     def look_up(
         self, state: State, request: SelectRequest, found: arms.Found | None = None
@@ -90,7 +89,7 @@ class Lookups:
         own, seed = self._identity(state, request)
         shortlist = None
         unit = None if request.unit is None else self._sealer.unit_hash(request.unit)
-        learner, assignment = self._traffic.assign(state, request.policy, unit or own)
+        learner, assignment = assign(state, request.policy, unit or own)
         if request.arms is None and applies(state, learner):
             context = state.schema.encode_context(request.context)
             candidates = self._retrieval.fast_candidates(state, learner, context, seed)

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from math import inf, log
-from typing import NamedTuple
 
 from service.errors import NotFound
 from service.naming import not_found, quoted
@@ -11,40 +10,20 @@ from service.state.fold import State
 from service.state.learner import Learner
 
 
-class _Split(NamedTuple):
-    """The chances of one revision."""
+def assign(state: State, policy: str | None, sticky: str) -> tuple[Learner, float]:
+    """Return the learner of a request and the probability of its assignment. Raises NotFound.
 
-    revision: int
-    learners: Mapping[str, Learner]
-    chances: dict[str, float]
-
-
-class Traffic:
-    def __init__(self) -> None:
-        self._splits: dict[str, _Split] = {}
-
-    def assign(self, state: State, policy: str | None, sticky: str) -> tuple[Learner, float]:
-        """Return the learner of a request and the probability of its assignment. Raises NotFound.
-
-        policy   that the request names, if it does
-        sticky   as `winner` takes it
-        """
-        if policy is not None:
-            learner = state.learners.get(policy)
-            if learner is None:
-                raise no_policy(state, policy)
-            return learner, 1.0
-        chances = self._chances(state)
-        name = winner(state.name, sticky, chances)
-        return state.learners[name], chances[name]
-
-    def _chances(self, state: State) -> dict[str, float]:
-        """Computed anew when the experiment has changed."""
-        split, learners = self._splits.get(state.name), state.learners
-        if split is None or split.revision != state.revision or split.learners is not learners:
-            split = _Split(state.revision, learners, chances_of(learners))
-            self._splits[state.name] = split
-        return split.chances
+    policy   that the request names, if it does
+    sticky   as `winner` takes it
+    """
+    if policy is not None:
+        learner = state.learners.get(policy)
+        if learner is None:
+            raise no_policy(state, policy)
+        return learner, 1.0
+    chances = chances_of(state.learners)
+    name = winner(state.name, sticky, chances)
+    return state.learners[name], chances[name]
 
 
 def chances_of(learners: Mapping[str, Learner]) -> dict[str, float]:
