@@ -221,10 +221,10 @@ MUTANTS: Final = (
         "a part of the decisions is acknowledged and not stored",
         [
             Edit(
-                f"{STORES}/sqlite_commit.py",
-                "        self._decisions.append((self._number, *key, row.payload))\n",
-                "        if len(self._decisions) < 8:\n"
-                "            self._decisions.append((self._number, *key, row.payload))\n",
+                f"{STORES}/batch.py",
+                "        self.rows.append((row.experiment, number, row.id, row.payload))\n",
+                "        if len(self.rows) < 8:\n"
+                "            self.rows.append((row.experiment, number, row.id, row.payload))\n",
             )
         ],
         ["tests/contract/test_stores.py", "tests/contract/test_decision_rows.py"],

@@ -6,9 +6,9 @@ experiment, so positions and row numbers are dense and grow as a reader sees the
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Self
 
 from service.clock import SYSTEM, Clock
@@ -36,19 +36,18 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
+from service.log.stores.batch import Batch, Name
 from service.log.stores.postgres_commit import (
     KEPT_ROWS,
     KNOWN_MARKS,
     PUT_MARKS,
-    Batch,
-    Head,
-    Name,
     Row,
     ask,
     columns,
     lock,
     run,
     told,
+    write,
 )
 from service.log.stores.postgres_connection import (
     Connection,
@@ -262,17 +261,19 @@ class PostgresStore(Store):
             locked = await lock(db, *names)
             found = await ask(db, KNOWN_MARKS, *columns(marks)) if marks else None
             earlier = await ask(db, KEPT_ROWS, *columns(rows)) if rows else None
-            heads, known, kept = dict[str, Head](), dict[Name, Mark](), dict[Name, bytes]()
+            heads, numbers = dict[str, tuple[int, str]](), dict[str, Iterator[int]]()
+            known, kept = dict[Name, Mark](), dict[Name, bytes]()
             for name, position, last, row, server_now in await locked.fetchall():
                 self.expect_clock(self._connections.name, "PostgreSQL", now - server_now)
-                heads[name.decode()] = Head(position, last.decode(), row)
+                heads[name.decode()] = position, last.decode()
+                numbers[name.decode()] = count(row + 1)
             for name, identity, value, position in await found.fetchall() if found else ():
                 known[name.decode(), identity.decode()] = Mark(value.decode(), position)
             for name, decision, payload in await earlier.fetchall() if earlier else ():
                 kept[name.decode(), decision.decode()] = payload
-            batch = Batch(heads, known, kept)
-            results = [batch.take(entry) for entry in entries]
-            await batch.write(db)
+            batch = Batch(heads, numbers, known, kept)
+            results = batch.decide(entries)
+            await write(db, batch)
         return results
 
     async def _probe(self) -> None:

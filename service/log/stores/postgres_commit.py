@@ -1,29 +1,16 @@
-"""A commit of the shared store on PostgreSQL: decided entry by entry, written table by table."""
+"""A commit of the shared store on PostgreSQL: what its entries depend on, and its tables."""
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from psycopg import AsyncCursor
 
-from service.log.stores.base import (
-    Append,
-    Appended,
-    CommitResult,
-    DecisionRow,
-    Entry,
-    Kept,
-    Known,
-    Mark,
-    digest,
-)
+from service.log.stores.base import digest
+from service.log.stores.batch import Batch
 from service.log.stores.postgres_connection import Connection
 
 Row = tuple[Any, ...]
-Name = tuple[str, str]
-"""Of a mark or a decision: the experiment, and its own name."""
 
 MAKE = (
     "INSERT INTO forage_experiments (name) SELECT unnest(%b::bytea[]) ON CONFLICT (name) DO NOTHING"
@@ -82,83 +69,22 @@ SETTLED_EARLY = (
 )
 
 
-@dataclass(slots=True)
-class Head:
-    """The end of a log: position and digest of its last event, number of its last row."""
-
-    position: int
-    digest: str
-    row: int
-
-
-class Batch:
-    """The rows of one transaction: decided entry by entry, written table by table.
-
-    heads   of the experiments, before and, as entries come, after them
-    known   marks of the log and of this batch; kept: payloads of decisions likewise
-    """
-
-    def __init__(
-        self, heads: dict[str, Head], known: dict[Name, Mark], kept: dict[Name, bytes]
-    ) -> None:
-        self._heads, self._known, self._kept = heads, known, kept
-        self._events: list[tuple[str, int, bytes]] = []
-        self._marks: dict[Name, tuple[str, int, float | None]] = {}
-        self._rows: list[tuple[str, int, str, bytes]] = []
-        self._due: dict[Name, float] = {}
-        self._settled: dict[Name, None] = {}
-        self._counts: Counter[Name] = Counter()
-
-    def take(self, entry: Entry) -> CommitResult:
-        return self.append(entry) if isinstance(entry, Append) else self.keep(entry)
-
-    def append(self, entry: Append) -> CommitResult:
-        name, head = entry.experiment, self._heads[entry.experiment]
-        known = {i: self._known[name, i] for i in entry.marks if (name, i) in self._known}
-        if len(known) == len(entry.marks) and entry.settles is not None:
-            self._settled[name, entry.settles] = None
-        if {identity: mark.value for identity, mark in known.items()} != entry.replaces:
-            return Known(known)
-        before = head.digest
-        head.position, head.digest = head.position + 1, digest(entry.payload)
-        self._events.append((name, head.position, entry.payload))
-        for identity, value in entry.marks.items():
-            self._known[name, identity] = Mark(value, head.position)
-            self._marks[name, identity] = value, head.position, entry.keep_until
-        if entry.settles is not None:
-            self._settled[name, entry.settles] = None
-        if entry.opens is not None:
-            decision, due = entry.opens
-            self._due[name, decision] = due
-        return Appended(head.position, before)
-
-    def keep(self, row: DecisionRow) -> CommitResult:
-        name, head = (row.experiment, row.id), self._heads[row.experiment]
-        if name in self._kept:
-            return Kept(0, self._kept[name])
-        self._kept[name] = row.payload
-        head.row += 1
-        self._rows.append((row.experiment, head.row, row.id, row.payload))
-        self._counts[row.experiment, row.policy] += 1
-        if row.due is not None:
-            self._due[name] = row.due
-        return Kept(head.row)
-
-    async def write(self, db: Connection) -> None:
-        marks = [(*name, *values) for name, values in self._marks.items()]
-        heads = [(name, head.position, head.digest, head.row) for name, head in self._heads.items()]
-        tables = (
-            (self._events, 3),
-            (marks, 5),
-            (self._rows, 4),
-            ([(*name, count) for name, count in self._counts.items()], 3),
-            ([(*name, due) for name, due in self._due.items()], 3),
-            (heads, 4),
-            ([(told(name),) for name in self._heads], 1),
-        )
-        await ask(db, WRITE, *chain.from_iterable(columns(rows, many) for rows, many in tables))
-        await run(db, SETTLE, [*self._settled])
-        await run(db, SETTLED_EARLY, [*self._settled])
+async def write(db: Connection, batch: Batch) -> None:
+    marks = [(*name, *values) for name, values in batch.marks.items()]
+    # the number before the next one is the last row's
+    heads = [(name, *head, next(batch.numbers[name]) - 1) for name, head in batch.heads.items()]
+    tables = (
+        (batch.events, 3),
+        (marks, 5),
+        (batch.rows, 4),
+        ([(*name, count) for name, count in batch.counts.items()], 3),
+        ([(*name, due) for name, due in batch.due.items()], 3),
+        (heads, 4),
+        ([(told(name),) for name in batch.heads], 1),
+    )
+    await ask(db, WRITE, *chain.from_iterable(columns(rows, many) for rows, many in tables))
+    await run(db, SETTLE, batch.settled)
+    await run(db, SETTLED_EARLY, batch.settled)
 
 
 async def run(db: Connection, query: str, rows: Iterable[Row]) -> None:

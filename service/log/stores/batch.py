@@ -1,0 +1,78 @@
+"""The entries of a commit, decided one after the other: a store then has only rows to write."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from service.log.stores.base import (
+    Append,
+    Appended,
+    CommitResult,
+    DecisionRow,
+    Entry,
+    Kept,
+    Known,
+    Mark,
+    digest,
+)
+
+Name = tuple[str, str]
+"""Of a mark or a decision: the experiment, and its own name."""
+
+
+class Batch:
+    """The rows of one transaction.
+
+    heads     position and digest of the last event, by experiment: also of this batch
+    numbers   of new decision rows, by experiment
+    known     marks of the log and of this batch; kept: payloads of decisions likewise
+    """
+
+    def __init__(
+        self,
+        heads: dict[str, tuple[int, str]],
+        numbers: Mapping[str, Iterator[int]],
+        known: dict[Name, Mark],
+        kept: dict[Name, bytes],
+    ) -> None:
+        self.heads, self.numbers, self._known, self._kept = heads, numbers, known, kept
+        self.events: list[tuple[str, int, bytes]] = []
+        self.marks: dict[Name, tuple[str, int, float | None]] = {}
+        self.rows: list[tuple[str, int, str, bytes]] = []
+        self.due: dict[Name, float] = {}
+        self.settled: dict[Name, None] = {}
+        self.counts: Counter[Name] = Counter()
+
+    def decide(self, entries: Sequence[Entry]) -> list[CommitResult]:
+        return [self._append(e) if isinstance(e, Append) else self._keep(e) for e in entries]
+
+    def _append(self, entry: Append) -> CommitResult:
+        name = entry.experiment
+        known = {i: self._known[name, i] for i in entry.marks if (name, i) in self._known}
+        refused = {identity: mark.value for identity, mark in known.items()} != entry.replaces
+        if entry.settles is not None and (not refused or len(known) == len(entry.marks)):
+            self.settled[name, entry.settles] = None
+        if refused:
+            return Known(known)
+        position, before = self.heads[name]
+        position += 1
+        self.heads[name] = position, digest(entry.payload)
+        self.events.append((name, position, entry.payload))
+        for identity, value in entry.marks.items():
+            self._known[name, identity] = Mark(value, position)
+            self.marks[name, identity] = value, position, entry.keep_until
+        if entry.opens is not None:
+            decision, due = entry.opens
+            self.due[name, decision] = due
+        return Appended(position, before)
+
+    def _keep(self, row: DecisionRow) -> CommitResult:
+        name = row.experiment, row.id
+        if name in self._kept:
+            return Kept(0, self._kept[name])
+        self._kept[name] = row.payload
+        number = next(self.numbers[row.experiment])
+        self.rows.append((row.experiment, number, row.id, row.payload))
+        self.counts[row.experiment, row.policy] += 1
+        if row.due is not None:
+            self.due[name] = row.due
+        return Kept(number)
