@@ -187,7 +187,7 @@ class Retention:
                 except Damaged as fault:
                     logger.error("experiment %s: events are not trimmed: %s", name, fault)
                     continue
-                await self._store.save_snapshot(name, replace(snapshot, origin=True))
+                await self._store.put(name, replace(snapshot, origin=True))
             reached = walked.replayed_from(snapshot.position)
         return min(reached, walked.position)
 

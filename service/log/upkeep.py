@@ -92,7 +92,7 @@ class Snapshots:
         return snapshot.position
 
     async def _write(self, replica: Replica, snapshot: Snapshot) -> None:
-        await self._store.save_snapshot(replica.name, snapshot)
+        await self._store.put(replica.name, snapshot)
         # An older one may have taken longer to be written.
         replica.snapshot_position = max(replica.snapshot_position, snapshot.position)
         self._telemetry.snapshots[replica.name] = self._telemetry.clock.time()

@@ -10,7 +10,7 @@ from service.errors import ConfigurationError, LogGap, StoreError
 from service.log.reading import Progress, Say, opened
 from service.log.replay import pages, row_pages
 from service.log.stores import Store, open_store, sqlite_file
-from service.log.stores.base import Append, DecisionRow, Entry, Instant, KeptRow, Marks
+from service.log.stores.base import Append, Blob, DecisionRow, Entry, Instant, KeptRow, Marks
 from service.log.stores.sqlite import SqliteStore
 from service.log.stores.store import SECRET, START
 from service.state.events import decode_decision
@@ -114,7 +114,7 @@ async def copy_experiment(source: Store, target: Store, name: str, progress: Pro
     instant = await source.describe(name, whole=True)
     for key in await source.blob_keys(name):
         if (blob := await source.blob(name, key)) is not None:
-            await target.put_blob(name, key, blob)
+            await target.put(name, Blob(key, blob))
     await _copy_marks(source, target, name)
     async for rows in row_pages(source, name):
         await _commit(target, (_entry(name, row, instant) for row in rows))
@@ -131,7 +131,7 @@ async def copy_experiment(source: Store, target: Store, name: str, progress: Pro
         progress.tell(f"{name}: events {position:,} of {instant.position:,}")
     await target.end_log(name, instant.position, instant.digest)
     for snapshot in reversed(await source.snapshots(name)):
-        await target.save_snapshot(name, snapshot)
+        await target.put(name, snapshot)
 
 
 async def _copy_marks(source: Store, target: Store, name: str) -> None:

@@ -25,7 +25,7 @@ from service.features.view import View
 from service.log.log import Log
 from service.log.replay import Pace, erasures, record_at, skip_mark, skipped_positions
 from service.log.stores import Store
-from service.log.stores.base import Append, Known
+from service.log.stores.base import Append, Blob, Known
 from service.naming import not_found, quoted
 from service.serving.probing import expect_sound, rows_of
 from service.serving.traffic import no_policy
@@ -242,7 +242,7 @@ class Admin:
             if version.memory and not set(erased.decisions).isdisjoint(version.memory.keys):
                 raise Conflict("the version was trained on what has been erased: train again")
         digest = hashlib.sha256(artifact).hexdigest()
-        await self._store.put_blob(state.name, digest, artifact)
+        await self._store.put(state.name, Blob(digest, artifact))
         event = VersionStaged(
             at=self._log.clock.now(state),
             policy=policy,

@@ -12,6 +12,7 @@ from service.log.stores import Store
 from service.log.stores.base import (
     Append,
     Appended,
+    Blob,
     CommitResult,
     Cut,
     DecisionRow,
@@ -87,8 +88,8 @@ async def fill(store: Store) -> None:
         ]
     )
     for position in (1, 2, 3):
-        await store.save_snapshot("zoo", Snapshot(position, b"s%d" % position, position == 1))
-    await store.put_blob("zoo", "net", bytes(range(256)))
+        await store.put("zoo", Snapshot(position, b"s%d" % position, position == 1))
+    await store.put("zoo", Blob("net", bytes(range(256))))
     await store.overwrite_marks("zoo", {"a": "2.0", "gone": "1.0"}, 4e9)
 
 
@@ -113,7 +114,7 @@ async def test_what_was_trimmed_and_erased_stays_so_in_a_copy(
     events of the other experiment are trimmed, and it goes on after them."""
     await source.commit([event(str(n), b"%d" % n) for n in range(1, 7)])
     await source.commit([decision(name) for name in "abcd"])
-    await source.save_snapshot("zoo", Snapshot(4, b"s", origin=True))
+    await source.put("zoo", Snapshot(4, b"s", origin=True))
     [first, *_] = await source.decisions("zoo", 0, 1)
     while await source.trim("zoo", Cut(3, first.number, 0.0), 2):
         pass
@@ -123,7 +124,7 @@ async def test_what_was_trimmed_and_erased_stays_so_in_a_copy(
     assert told["rows"] == [("b", b"b"), ("c", b"c")]
     assert (await source.describe("zoo")).removed == Removed(1, 1)
     await source.commit([event("a", experiment="shop"), event("b", experiment="shop")])
-    await source.save_snapshot("shop", Snapshot(2, b"s", origin=True))
+    await source.put("shop", Snapshot(2, b"s", origin=True))
     while await source.trim("shop", Cut(2, 0, 0.0), 9):
         pass
     assert await source.read("shop", 0, 9) == []

@@ -10,6 +10,7 @@ from service.log.stores import Store
 from service.log.stores.base import (
     Append,
     Appended,
+    Blob,
     Cut,
     Erasure,
     Known,
@@ -83,13 +84,13 @@ async def test_what_a_reader_has_taken_is_remembered_until_it_goes(store: Store)
 
 @over_every_store
 async def test_the_newest_origin_is_kept_beside_the_last_two_snapshots(store: Store) -> None:
-    await store.save_snapshot("zoo", origin(5))
+    await store.put("zoo", origin(5))
     for position in (10, 20, 30):
-        await store.save_snapshot("zoo", Snapshot(position, b"%d" % position))
+        await store.put("zoo", Snapshot(position, b"%d" % position))
     assert await store.snapshots("zoo") == [Snapshot(30, b"30"), Snapshot(20, b"20"), origin(5)]
-    await store.save_snapshot("zoo", origin(40))
+    await store.put("zoo", origin(40))
     for late in (origin(25), Snapshot(35, b"35")):  # of a process that is behind
-        await store.save_snapshot("zoo", late)
+        await store.put("zoo", late)
     assert await store.snapshots("zoo") == [origin(40), Snapshot(30, b"30")]
 
 
@@ -101,7 +102,7 @@ async def test_events_are_trimmed_up_to_the_origin_and_positions_go_on(store: St
     await fill(store, 10)
     with pytest.raises(StoreError, match="origin of replay is at position 0"):
         await store.trim("zoo", Cut(1, 0, 0.0), 100)
-    await store.save_snapshot("zoo", origin(6))
+    await store.put("zoo", origin(6))
     with pytest.raises(StoreError, match="origin of replay is at position 6"):
         await store.trim("zoo", Cut(7, 0, 0.0), 100)
     assert await store.trim("zoo", Cut(6, 0, 0.0), 100) == 6
@@ -110,7 +111,7 @@ async def test_events_are_trimmed_up_to_the_origin_and_positions_go_on(store: St
     assert await positions(store, after=3) == [7, 8, 9, 10]
     assert await store.commit([event("mark11")]) == [Appended(11, ANY)]
     assert isinstance((await store.commit([event("mark1")]))[0], Known)
-    await store.save_snapshot("zoo", origin(11))
+    await store.put("zoo", origin(11))
     await store.trim("zoo", Cut(11, 0, 0.0), 100)  # to its end
     assert await positions(store) == []
     assert await store.experiments() == ["zoo"]
@@ -121,7 +122,7 @@ async def test_events_are_trimmed_up_to_the_origin_and_positions_go_on(store: St
 @over_every_store
 async def test_trimming_goes_in_steps(store: Store) -> None:
     await fill(store, 10, rows=10)
-    await store.save_snapshot("zoo", origin(10))
+    await store.put("zoo", origin(10))
     cut = Cut(8, await number_of(store, "row8"), 0.0)
     steps = 0
     while count := await store.trim("zoo", cut, 3):
@@ -178,10 +179,10 @@ async def test_marks_are_forgotten_once_they_need_not_be_kept(store: Store) -> N
 async def test_an_erased_decision_is_gone_and_its_events_are_tombstones(store: Store) -> None:
     await fill(store, 6)
     await store.commit([decision("a", due=5.0), decision("b", due=5.0), decision("c")])
-    await store.save_snapshot("zoo", Snapshot(4, b"older"))
-    await store.save_snapshot("zoo", origin(6))
-    await store.put_blob("zoo", "weights", b"w")
-    await store.put_blob("zoo", "others", b"o")
+    await store.put("zoo", Snapshot(4, b"older"))
+    await store.put("zoo", origin(6))
+    await store.put("zoo", Blob("weights", b"w"))
+    await store.put("zoo", Blob("others", b"o"))
     gone = Erasure(["a", "unknown"], {2: b"stone", 5: b"stone"}, ["mark2", "a="], 6)
     await store.erase("zoo", gone)
     await store.erase("zoo", gone)  # again: nothing more
@@ -204,7 +205,7 @@ async def test_an_erased_decision_is_gone_and_its_events_are_tombstones(store: S
 @over_every_store
 async def test_pages_of_a_log_with_tombstones_are_dense(store: Store) -> None:
     await fill(store, 10)
-    await store.save_snapshot("zoo", origin(10))
+    await store.put("zoo", origin(10))
     await store.erase("zoo", Erasure(events=dict.fromkeys((1, 2, 3, 6, 7, 9), b"stone"), origin=10))
     for limit in range(1, 12):
         after, seen = 0, []
@@ -229,7 +230,7 @@ async def test_nothing_is_erased_above_the_origin(store: Store) -> None:
 @over_every_store
 async def test_a_heavy_erasure_is_whole(store: Store) -> None:
     await fill(store, 1_201, rows=1_200)
-    await store.save_snapshot("zoo", origin(1_201))
+    await store.put("zoo", origin(1_201))
     rows = [f"row{n}" for n in range(1, 1_201)]
     await store.erase("zoo", Erasure(rows, dict.fromkeys(range(1, 1201), b""), origin=1_201))
     assert await ids(store) == []

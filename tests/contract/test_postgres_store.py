@@ -12,7 +12,7 @@ import pytest
 
 from service.errors import ConfigurationError, StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores import Store, open_store
-from service.log.stores.base import Append, Appended, Entry, Erasure, Known, Mark
+from service.log.stores.base import Append, Appended, Blob, Entry, Erasure, Known, Mark
 from service.log.stores.postgres import PostgresStore
 from service.log.stores.postgres_connection import Patience
 from service.offline.doctor import Check, examine
@@ -246,7 +246,7 @@ async def test_a_reader_sees_every_commit_and_writes_nothing(
         with pytest.raises(StoreError, match="open read-only: only the service writes"):
             await reader.commit([event("b")])
         with pytest.raises(StoreError, match="open read-only"):
-            await reader.put_blob("zoo", "k", b"v")
+            await reader.put("zoo", Blob("k", b"v"))
     await expect_dense(store, 1)
 
 

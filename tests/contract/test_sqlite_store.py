@@ -22,7 +22,7 @@ from service.errors import (
     UnknownSchema,
 )
 from service.log.stores import Store, open_store, sqlite_file
-from service.log.stores.base import Appended, Entry, Mark, Record, Snapshot
+from service.log.stores.base import Appended, Blob, Entry, Mark, Record, Snapshot
 from tests.support.stores import Scenario, decision, event, expect_dense, over_sqlite, stores_at
 
 SERVICE = """
@@ -100,8 +100,8 @@ async def test_a_follower_sees_every_commit_and_writes_none(store: Store, path: 
     assert await trainer.secret() == secret
     for write in (
         trainer.commit([event("b")]),
-        trainer.save_snapshot("zoo", Snapshot(1, b"s")),
-        trainer.put_blob("zoo", "k", b"b"),
+        trainer.put("zoo", Snapshot(1, b"s")),
+        trainer.put("zoo", Blob("k", b"b")),
     ):
         with pytest.raises(StoreError, match="open read-only"):
             await write

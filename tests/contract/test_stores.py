@@ -10,6 +10,7 @@ from service.log.stores import Store
 from service.log.stores.base import (
     Append,
     Appended,
+    Blob,
     Instant,
     Known,
     Mark,
@@ -196,20 +197,20 @@ async def test_a_batch_may_be_large(store: Store) -> None:
 async def test_the_last_two_snapshots_are_kept(store: Store) -> None:
     """By number (9 < 10), and the same position takes the new payload: a damaged one is mended."""
     for snapshot in (Snapshot(9, b"nine"), Snapshot(10, b"bad"), Snapshot(10, b"good")):
-        await store.save_snapshot("zoo", snapshot)
+        await store.put("zoo", snapshot)
     assert await store.snapshots("zoo") == [Snapshot(10, b"good"), Snapshot(9, b"nine")]
     for position in (30, 20, 5):
-        await store.save_snapshot("zoo", Snapshot(position, b"%d" % position))
+        await store.put("zoo", Snapshot(position, b"%d" % position))
     assert await store.snapshots("zoo") == [Snapshot(30, b"30"), Snapshot(20, b"20")]
-    await store.save_snapshot("zoo", Snapshot(40, b"\0" * 3_000_000))
+    await store.put("zoo", Snapshot(40, b"\0" * 3_000_000))
     assert [kept.position for kept in await store.snapshots("zoo")] == [40, 30]
     assert await store.snapshots("shop") == []
 
 
 @over_every_store
 async def test_a_blob_never_changes(store: Store) -> None:
-    await store.put_blob("zoo", "k", b"\0first")
-    await store.put_blob("zoo", "k", b"second")
+    await store.put("zoo", Blob("k", b"\0first"))
+    await store.put("zoo", Blob("k", b"second"))
     assert await store.blob("zoo", "k") == b"\0first"
     assert await store.blob("shop", "k") is None
 
@@ -221,8 +222,8 @@ def test_a_reopened_store_holds_all_it_held(backend: Backend) -> None:
         secrets.append(await store.secret())
         await store.commit([event("a", b"1"), decision("d", 5.0), decision("e", 6.0)])
         await store.commit([event("b", b"2", settles="e"), event("c", settles="late")])
-        await store.save_snapshot("zoo", Snapshot(2, b"s"))
-        await store.put_blob("zoo", "k", b"blob")
+        await store.put("zoo", Snapshot(2, b"s"))
+        await store.put("zoo", Blob("k", b"blob"))
 
     async def read(store: Store) -> None:
         assert await store.experiments() == ["zoo"]

@@ -16,7 +16,7 @@ from service.bandits.encoder import Encoder
 from service.bandits.networks import Network
 from service.errors import StoreUnavailable
 from service.log.committer import RETRY_SECONDS
-from service.log.stores.base import Record
+from service.log.stores.base import Blob, Item, Record
 from service.log.stores.memory import MemoryStore
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact
@@ -253,9 +253,10 @@ class Patchy(MemoryStore):
 
     failures = after_an_artifact = 0
 
-    async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
-        await super().put_blob(experiment, key, payload)
-        self.failures = self.after_an_artifact
+    async def put(self, experiment: str, item: Item) -> None:
+        await super().put(experiment, item)
+        if isinstance(item, Blob):
+            self.failures = self.after_an_artifact
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
         if self.failures:

@@ -234,11 +234,11 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/housekeeping/retention.py",
-                "                await self._store.save_snapshot(name, replace(snapshot, origin=True))\n",
+                "                await self._store.put(name, replace(snapshot, origin=True))\n",
                 "",
             ),
             Edit(
-                f"{STORES}/sqlite_tables.py",
+                f"{STORES}/base.py",
                 "    if position > origin:\n",
                 "    if position > origin and False:\n",
             ),

@@ -66,7 +66,7 @@ def snapshot_without_position_check() -> Patch:
             folded, replica.state.position = replica.state.position, position
             payload = replica.state.snapshot().payload
             replica.state.position = folded
-            await self._store.save_snapshot(replica.name, Snapshot(position, payload))
+            await self._store.put(replica.name, Snapshot(position, payload))
         replica.snapshot_position = position
         self._under_way.discard(replica.name)
 

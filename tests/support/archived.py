@@ -135,7 +135,7 @@ class Shop:
 
     async def save_origin(self) -> None:
         last = (await self.events())[-1].position
-        await self.store.save_snapshot(self.name, Snapshot(last, b"", origin=True))
+        await self.store.put(self.name, Snapshot(last, b"", origin=True))
 
     async def trim(self, position: int, row: int) -> None:
         await self.save_origin()

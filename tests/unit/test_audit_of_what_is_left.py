@@ -60,7 +60,7 @@ async def trim(services: Services) -> None:
     """Up to the newest snapshot: the definition, and the first twelve rewards."""
     store = services.store
     newest = (await store.snapshots("shop"))[0]
-    await store.save_snapshot("shop", replace(newest, origin=True))
+    await store.put("shop", replace(newest, origin=True))
     rows = await store.decisions("shop", 0, 100)
     await store.trim("shop", Cut(newest.position, rows[-1].number, 0.0), 1_000)
 

@@ -326,7 +326,7 @@ def test_a_log_that_was_trimmed_is_evaluated_from_its_origin_on() -> None:
     async def trim(services: Services) -> None:
         store = services.store
         newest = (await store.snapshots("shop"))[0]
-        await store.save_snapshot("shop", replace(newest, origin=True))
+        await store.put("shop", replace(newest, origin=True))
         await store.trim("shop", Cut(newest.position, 0, 0.0), 1_000)
 
     store = played(visits(40), trim, visits(60))

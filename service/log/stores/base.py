@@ -11,6 +11,7 @@ from hashlib import sha1
 
 from msgspec import Struct  # made in a tenth of a frozen dataclass's time
 
+from service.errors import StoreError
 from service.state.snapshot import Snapshot as Snapshot
 
 
@@ -162,6 +163,15 @@ class Scrub(Struct, frozen=True):
 
 
 Removal = Cut | Erasure | Scrub
+
+
+def expect_origin(experiment: str, origin: int, position: int) -> None:
+    """Raise StoreError where the origin of replay is below a position that is to go."""
+    if position > origin:
+        raise StoreError(
+            f"experiment {experiment}: the origin of replay is at position {origin}: nothing up "
+            f"to position {position} can be taken out"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
     digest,
+    expect_origin,
 )
 from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Store, Values
 
@@ -114,16 +115,7 @@ class _Experiment:
         for position in sorted(self.snapshots)[:-2]:
             del self.snapshots[position]
 
-    def check_origin(self, position: int) -> None:
-        origin = self.origin.position if self.origin else 0
-        if position > origin:
-            raise StoreError(
-                f"the origin of replay is at position {origin}: nothing up to position {position} "
-                "can be taken out"
-            )
-
     def trim(self, cut: Cut, limit: int) -> int:
-        self.check_origin(cut.position)
         events = [at for at in islice(self.events, limit) if at <= cut.position]
         old = [i for i, until in self.keep_until.items() if until < cut.marks_before][:limit]
         rows = list(
@@ -154,7 +146,6 @@ class _Experiment:
             self.settled.discard(row)
 
     def erase(self, erasure: Erasure) -> None:
-        self.check_origin(erasure.origin)
         self.events |= {at: to for at, to in erasure.events.items() if at in self.events}
         rows = [row for row in erasure.decisions if row in self.decisions]
         self.drop(rows)
@@ -271,10 +262,14 @@ class MemoryStore(Store):
             raise StoreError("the store has a secret of its own already")
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
+        kept = self._experiments[experiment]
+        origin = kept.origin.position if kept.origin else 0
         if isinstance(what, Cut):
-            return self._experiments[experiment].trim(what, limit)
+            expect_origin(experiment, origin, what.position)
+            return kept.trim(what, limit)
         if isinstance(what, Erasure):
-            self._experiments[experiment].erase(what)
+            expect_origin(experiment, origin, what.origin)
+            kept.erase(what)
         return 0
 
     async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:

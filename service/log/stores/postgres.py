@@ -35,6 +35,7 @@ from service.log.stores.base import (
     Secret,
     Snapshot,
     Taken,
+    expect_origin,
 )
 from service.log.stores.batch import Batch, Name
 from service.log.stores.postgres_commit import (
@@ -431,11 +432,11 @@ class PostgresStore(Store):
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
         if isinstance(what, Cut):
             async with self._write() as db:
-                await self._expect_origin(db, experiment, what.position)
+                await _lock_origin(db, experiment, what.position)
                 return await _trim(db, experiment, what, limit)
         if isinstance(what, Erasure):
             async with self._write() as db:
-                await self._expect_origin(db, experiment, what.origin)
+                await _lock_origin(db, experiment, what.origin)
                 await _erase(db, experiment, what)
         else:
             async with self._connections.use(self._patience.scrub_s) as db:
@@ -443,15 +444,12 @@ class PostgresStore(Store):
                 await db.execute(f"VACUUM (INDEX_CLEANUP ON) {SCRUBBED}")
         return 0
 
-    async def _expect_origin(self, db: Connection, experiment: str, position: int) -> None:
-        """Lock an experiment. Raises StoreError where its origin is below a position."""
-        await lock(db, experiment)
-        [(origin,)] = await (await ask(db, ORIGIN, experiment)).fetchall()
-        if position > origin:
-            raise StoreError(
-                f"experiment {experiment}: the origin of replay is at position {origin}: nothing "
-                f"up to position {position} can be taken out"
-            )
+
+async def _lock_origin(db: Connection, experiment: str, position: int) -> None:
+    """Lock an experiment. Raises StoreError where its origin is below a position."""
+    await lock(db, experiment)
+    [(origin,)] = await (await ask(db, ORIGIN, experiment)).fetchall()
+    expect_origin(experiment, origin, position)
 
 
 async def _trim(db: Connection, experiment: str, cut: Cut, limit: int) -> int:

@@ -71,7 +71,7 @@ SETTLED_EARLY = (
 
 async def write(db: Connection, batch: Batch) -> None:
     marks = [(*name, *values) for name, values in batch.marks.items()]
-    # the number before the next one is the last row's
+    # the last row has the number before the next one
     heads = [(name, *head, next(batch.numbers[name]) - 1) for name, head in batch.heads.items()]
     tables = (
         (batch.events, 3),

@@ -22,8 +22,8 @@ from service.errors import (
     NoTables,
     StoreError,
     StoreUnavailable,
-    UnknownSchema,
 )
+from service.log.stores.store import expect_layout
 
 LAYOUT = 1
 """The number of the tables below. Raise it with every change of them."""
@@ -221,11 +221,7 @@ class PostgresConnections:
                 await db.execute(TABLES)
                 await db.execute("INSERT INTO forage_layout VALUES (%s)", [LAYOUT])
             [(layout,)] = await (await db.execute("SELECT layout FROM forage_layout")).fetchall()
-        if layout != LAYOUT:
-            raise UnknownSchema(
-                f"{self.name} has layout {layout}, and this Forage reads layout {LAYOUT}: "
-                "start the Forage that wrote it"
-            )
+        expect_layout(self.name, layout, LAYOUT)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 from service.clock import SYSTEM, Clock
-from service.errors import StoreError, StoreUnavailable, UnknownSchema
+from service.errors import StoreError, StoreUnavailable
 from service.log.stores import redis_commit
 from service.log.stores import redis_tables as tables
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Item, Removal
@@ -23,7 +23,7 @@ from service.log.stores.redis_scripts import (
     key_of,
     script,
 )
-from service.log.stores.store import Cursor, Keyed, Ordered, Page, Store, Values
+from service.log.stores.store import Cursor, Keyed, Ordered, Page, Store, Values, expect_layout
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +62,7 @@ class RedisStore(Store):
                 raise StoreError(self._unfit)
             await redis.do("SET", "forage:layout", LAYOUT, "NX")
             layout = int(await redis.do("GET", "forage:layout"))
-            if layout != LAYOUT:
-                raise UnknownSchema(
-                    f"{redis.name} has layout {layout}, and this Forage reads layout {LAYOUT}: "
-                    "start the Forage that wrote it"
-                )
+            expect_layout(redis.name, layout, LAYOUT)
         except BaseException:
             await self.close()
             raise

@@ -20,8 +20,8 @@ from service.errors import (
     NoTables,
     StoreLocked,
     StoreUnavailable,
-    UnknownSchema,
 )
+from service.log.stores.store import expect_layout
 from service.security.files import PRIVATE, create_private, keep_private
 
 T = TypeVar("T")
@@ -219,11 +219,7 @@ def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (layout,) = db.execute("PRAGMA user_version").fetchone()
     if application == APPLICATION:
-        if layout != LAYOUT:
-            raise UnknownSchema(
-                f"{path} has layout {layout}, and this Forage reads layout {LAYOUT}: start the "
-                "Forage that wrote it"
-            )
+        expect_layout(path, layout, LAYOUT)
         return True
     if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         raise ConfigurationError(f"FORAGE_STORE: {path} is the database of another program")

@@ -25,6 +25,7 @@ from service.log.stores.base import (
     Secret,
     Snapshot,
     Taken,
+    expect_origin,
 )
 from service.log.stores.sqlite_file import BUSY_S, transaction
 from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Values
@@ -260,7 +261,7 @@ def _save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) 
 
 def trim(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
     with transaction(db):
-        _check_origin(db, experiment, cut.position)
+        expect_origin(experiment, _origin(db, experiment), cut.position)
         events = db.execute(
             "DELETE FROM events WHERE experiment = ? AND position IN (SELECT position FROM events "
             "WHERE experiment = ? AND position <= ? ORDER BY position LIMIT ?)",
@@ -296,7 +297,7 @@ def _trim_rows(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) ->
 
 def erase(db: sqlite3.Connection, name: str, erasure: Erasure) -> None:
     with transaction(db):
-        _check_origin(db, name, erasure.origin)
+        expect_origin(name, _origin(db, name), erasure.origin)
         db.executemany(
             "UPDATE events SET payload = ? WHERE experiment = ? AND position = ?",
             [(payload, name, position) for position, payload in erasure.events.items()],
@@ -348,15 +349,6 @@ def _count(db: sqlite3.Connection, experiment: str, trimmed: int = 0, erased: in
 
 def _origin(db: sqlite3.Connection, experiment: str) -> int:
     return _number(db, "SELECT position FROM origins WHERE experiment = ?", experiment)
-
-
-def _check_origin(db: sqlite3.Connection, experiment: str, position: int) -> None:
-    origin = _origin(db, experiment)
-    if position > origin:
-        raise StoreError(
-            f"experiment {experiment}: the origin of replay is at position {origin}: nothing up "
-            f"to position {position} can be taken out"
-        )
 
 
 def empty_wal(db: sqlite3.Connection) -> bool:

@@ -5,9 +5,8 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from service.errors import StoreError, StoreUnavailable
+from service.errors import StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores.base import (
-    Blob,
     CommitResult,
     Cut,
     Entry,
@@ -45,6 +44,15 @@ SECRET_BYTES = 32
 
 MOST_SKEW_S = 60.0
 """Seconds between the clocks of a service and of its store beyond which nothing is written."""
+
+
+def expect_layout(name: object, layout: int, ours: int) -> None:
+    """Raise UnknownSchema where the tables of a store are not ours."""
+    if layout != ours:
+        raise UnknownSchema(
+            f"{name} has layout {layout}, and this Forage reads layout {ours}: start the Forage "
+            "that wrote it"
+        )
 
 
 class Backend(Protocol):
@@ -175,14 +183,8 @@ class Store(Backend):
     async def snapshots(self, experiment: str) -> list[Snapshot]:
         return (await self.page(experiment, "snapshots", START, 0))[0]
 
-    async def save_snapshot(self, experiment: str, snapshot: Snapshot) -> None:
-        await self.put(experiment, snapshot)
-
     async def blob(self, experiment: str, key: str) -> bytes | None:
         return (await self.get(experiment, "blobs", [key])).get(key)
-
-    async def put_blob(self, experiment: str, key: str, payload: bytes) -> None:
-        await self.put(experiment, Blob(key, payload))
 
     async def secret(self) -> bytes:
         """Return 32 random bytes. The first call makes them."""
