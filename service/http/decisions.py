@@ -23,7 +23,6 @@ from service.http.access import BASE_COST
 from service.http.problems import answer_to, problem_of
 from service.http.scope import CALLER, headers_of
 from service.http.services import Services
-from service.http.writing import encode_in_slices
 from service.security.access import Caller, Grant
 from service.security.profile import cost
 
@@ -279,4 +278,4 @@ async def _each(
         started.append(asyncio.ensure_future(guarded(request)))
         await asyncio.sleep(0)
     results = await asyncio.gather(*started)
-    return await encode_in_slices({"results": results})
+    return msgspec.json.encode({"results": results})

@@ -11,7 +11,6 @@ from service.http.dependencies import GrantDep, ServicesDep
 from service.http.openapi import problems
 from service.http.schemas import ActivationAnswer, Health, Readiness
 from service.http.strict import StrictRoute
-from service.http.writing import encode_in_slices
 from service.security.access import granted
 from service.serving.explain import DecisionAnswer, explain
 
@@ -29,7 +28,7 @@ async def decision(
 ) -> Response:
     """What was decided, and why."""
     found = await explain(services.log, services.store, id, experiment, grant)
-    return Response(await encode_in_slices(vars(found)), media_type="application/json")
+    return Response(found.model_dump_json(), media_type="application/json")
 
 
 @router.post("/decisions/{id}/activate", tags=["decide"], responses=problems(404, 409, 410, 503))
