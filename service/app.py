@@ -98,7 +98,7 @@ async def open_services(
         log, telemetry = services.log, services.telemetry
         try:
             await log.open()
-            telemetry.registry.register(MetricsCollector(log, telemetry, clock.monotonic))
+            telemetry.registry.register(MetricsCollector(log, telemetry, clock))
             _warn_of_large(services)
             await _define(services)
             _warn_of_default(services)

@@ -119,7 +119,7 @@ class Access:
             if path.stat().st_mode & 0o022:
                 logger.warning("%s: others may write it, and so make keys: chmod 600", path)
         self.nobody = Grant("", self._refused["experiment"])
-        self.rates = Rates(clock.monotonic)
+        self.rates = Rates(clock)
 
     def admit(self, headers: Headers, scope: KeyScope) -> Grant:
         """The grant of the key in the headers. headers: as in ASGI, names in lower case.

@@ -1,11 +1,10 @@
 """Rates over a sliding window of time, counted in bounded memory."""
 
 from collections import defaultdict
-from collections.abc import Callable
 
 from limits import RateLimitItem
 
-from service.clock import SYSTEM
+from service.clock import SYSTEM, Clock
 
 MOST, SHARED = 100_000, 4_096
 """Callers with a counter of their own in windows of one length, and the counters that all further
@@ -33,7 +32,7 @@ class Rates:
     """Counts costs by caller; the previous window counts by the share of it that the sliding one
     still overlaps. Each replica has its own rates, so that no request waits for another host."""
 
-    def __init__(self, clock: Callable[[], float] = SYSTEM.monotonic) -> None:
+    def __init__(self, clock: Clock = SYSTEM) -> None:
         self.clock = clock
         self._windows: dict[tuple[str, int], _Window] = defaultdict(_Window)
 
@@ -46,7 +45,7 @@ class Rates:
         seconds = rate.get_expiry()
         if cost > rate.amount:
             return seconds
-        index, elapsed = divmod(self.clock(), seconds)
+        index, elapsed = divmod(self.clock.monotonic(), seconds)
         window = self._windows[kind, seconds]
         window.turn_to(int(index))
         key = hash(who)

@@ -1,12 +1,12 @@
 """Gauges of one process, computed at each scrape."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from service.bandits.version import WIDE
-from service.clock import SYSTEM
+from service.clock import SYSTEM, Clock
 from service.log.log import Log
 from service.observability.telemetry import Telemetry
 from service.state.fold import State
@@ -58,9 +58,7 @@ FEATURE = {
 class MetricsCollector(Collector):
     """Remembers since when a training has been due."""
 
-    def __init__(
-        self, log: Log, telemetry: Telemetry, clock: Callable[[], float] = SYSTEM.monotonic
-    ) -> None:
+    def __init__(self, log: Log, telemetry: Telemetry, clock: Clock = SYSTEM) -> None:
         self._log, self._telemetry, self._clock = log, telemetry, clock
         self._due_since: dict[tuple[str, str], tuple[tuple[int, int], float]] = {}
 
@@ -156,8 +154,8 @@ class MetricsCollector(Collector):
             return 0.0
         known = self._due_since.get(key)
         if known is None or known[0] != learner.next_version:
-            known = self._due_since[key] = learner.next_version, self._clock()
-        return self._clock() - known[1]
+            known = self._due_since[key] = learner.next_version, self._clock.monotonic()
+        return self._clock.monotonic() - known[1]
 
     def _features(self, states: dict[str, State]) -> Iterator[Row]:
         for name, state in states.items():

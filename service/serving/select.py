@@ -92,7 +92,7 @@ class Selector:
             experiments,
         )
         self._sealer, self._telemetry = sealer, telemetry
-        self._cpu = telemetry.clock.cpu
+        self._clock = telemetry.clock
         self._lookups = Lookups(sealer, settings, log.clock, DecisionTimes(), rng or Entropy())
         self._recorder = Recorder(sealer, settings.max_decision_bytes, log.clock)
         self._waiting: list[_Waiting] = []
@@ -204,13 +204,13 @@ class Selector:
 
     def _choose(self, lookups: Sequence[Lookup]) -> list[Choice]:
         """Decide requests of one learner and the same candidates; in any thread."""
-        first, start = lookups[0], self._cpu()
+        first, start = lookups[0], self._clock.cpu()
         if len(lookups) > 1 and first.request.top_k == 1:
             contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
             chosen = decide_batch(first.learner, contexts, first.candidates, seeds, first.untried)
         else:
             chosen = [decide(*each.choice) for each in lookups]
-        first.time.observe((self._cpu() - start) / len(lookups))
+        first.time.observe((self._clock.cpu() - start) / len(lookups))
         return chosen
 
     def _record(

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MethodType
 from typing import NamedTuple
 from unittest.mock import AsyncMock
 
@@ -106,3 +106,30 @@ def test_a_start_goes_as_the_page_says(
     with calls() as found, serving(store()) as wire:
         assert wire.get("/readyz").status_code == 200
     expect_walk(walk("A start"), found)
+
+
+def test_no_attribute_is_a_method_of_another_object() -> None:
+    """ "Go to definition" leads on from every call: objects hold each other, not their methods."""
+    with serving() as wire:
+        wire.reward(wire.select(), 1.0)
+        seen, left, found = set[int](), list[object](vars_of(wire.services)), list[str]()
+        while left:
+            each = left.pop()
+            if isinstance(each, dict):
+                left += each.values()
+            elif isinstance(each, list | tuple | set):
+                left += each
+            elif type(each).__module__.startswith("service.") and id(each) not in seen:
+                seen.add(id(each))
+                for value in vars_of(each):
+                    if isinstance(value, MethodType) and value.__self__ is not each:
+                        found.append(f"{type(each).__name__}: {value.__qualname__}")
+                    left.append(value)
+    assert not found
+    assert len(seen) > 100
+
+
+def vars_of(of: object) -> list[object]:
+    """The values of the attributes of an object, with those in slots."""
+    slots = [name for base in type(of).__mro__ for name in getattr(base, "__slots__", ())]
+    return [getattr(of, name, None) for name in {*slots, *getattr(of, "__dict__", {})}]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from service.security.profile import cost
+from tests.support.clock import FixedClock
 from tests.support.keys import PAGE, Keys
 from tests.support.plug import Plug
 from tests.support.service import Wire, expect_problem, paths, serving
@@ -29,8 +30,8 @@ def wire(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     monkeypatch.setattr("service.security.access.LOOK_SECONDS", 0.0)  # changed keys hold at once
     networks = "127.0.0.0/8,10.0.0.0/8"
     with serving(keys=keys.path, trusted_proxies=networks, cors_origins=[PAGE]) as wire:
-        at = wire.services.access.rates.clock()
-        wire.services.access.rates.clock = lambda: at  # it stands still
+        rates = wire.services.access.rates
+        rates.clock = FixedClock(rates.clock.monotonic())  # it stands still
         yield wire
 
 

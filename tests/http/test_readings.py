@@ -6,6 +6,7 @@ import pytest
 
 from service.observability.drift import Drift
 from service.serving.metrics_collector import MetricsCollector, explores
+from tests.support.clock import FixedClock
 from tests.support.service import Wire, serving
 
 NET = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "training": {"first": 2}}
@@ -22,14 +23,14 @@ def with_policies(wire: Wire, **policies: object) -> None:
 
 
 def test_a_training_is_overdue_from_when_it_fell_due_until_it_is_done() -> None:
-    now = [100.0]
+    clock = FixedClock(100.0)
     with serving() as wire:
         with_policies(wire, net=NET)
         core = wire.services
-        readings = MetricsCollector(core.log, core.telemetry, clock=lambda: now[0])
+        readings = MetricsCollector(core.log, core.telemetry, clock)
 
         def overdue() -> dict[tuple[str, ...], float]:
-            now[0] += 10
+            clock.at += 10
             return gauges(readings, "forage_training_overdue_seconds")
 
         wire.reward(wire.select(policy="net"), 1.0)

@@ -35,6 +35,16 @@ class Stuck(AssertionError):
     """A task waits, and nothing is left that could wake it."""
 
 
+class FixedClock(Clock):
+    """A monotonic clock that stands still unless a test sets it."""
+
+    def __init__(self, at: float = 0.0) -> None:
+        self.at = at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
 class SetClock(Clock):
     """The clocks of the host, which a test puts forward without waking anybody.
 

@@ -7,23 +7,16 @@ from limits import parse
 
 from service.security import rates
 from service.security.rates import Rates
-
-
-class Clock:
-    def __init__(self, at: float = 0.0) -> None:
-        self.at = at
-
-    def __call__(self) -> float:
-        return self.at
+from tests.support.clock import FixedClock
 
 
 @pytest.fixture(params=[0.0, 600.0, 6e9])
-def clock(request: pytest.FixtureRequest) -> Clock:
+def clock(request: pytest.FixtureRequest) -> FixedClock:
     """Of a host that was booted just now, minutes ago, or long ago."""
-    return Clock(request.param)
+    return FixedClock(request.param)
 
 
-def test_a_rate_lets_so_much_through_and_the_rest_once_time_has_passed(clock: Clock) -> None:
+def test_a_rate_lets_so_much_through_and_the_rest_once_time_has_passed(clock: FixedClock) -> None:
     counted, rate = Rates(clock), parse("10/minute")
 
     def hit(cost: int) -> int:
@@ -45,7 +38,7 @@ def test_a_rate_lets_so_much_through_and_the_rest_once_time_has_passed(clock: Cl
 @example([(0.0, 1), (1.0, 1)], 9)
 @example([(0.0, 1), (0.0, 1), (3.0, 1)], 8)
 def test_who_waits_as_long_as_he_is_told_passes(asked: list[tuple[float, int]], cost: int) -> None:
-    clock, rate = Clock(1e6), parse("10/minute")
+    clock, rate = FixedClock(1e6), parse("10/minute")
     counted = Rates(clock)
     for wait, each in asked:
         clock.at += wait
@@ -58,7 +51,7 @@ def test_who_waits_as_long_as_he_is_told_passes(asked: list[tuple[float, int]], 
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(1, 10)), max_size=60))
 def test_no_window_holds_more_than_the_rate_and_a_half(asked: list[tuple[float, int]]) -> None:
     """What was counted in the window before is taken to be spread evenly over it."""
-    clock, rate, passed = Clock(1e6), parse("10/minute"), list[tuple[float, int]]()
+    clock, rate, passed = FixedClock(1e6), parse("10/minute"), list[tuple[float, int]]()
     counted = Rates(clock)
     for wait, each in asked:
         clock.at += wait
@@ -68,7 +61,7 @@ def test_no_window_holds_more_than_the_rate_and_a_half(asked: list[tuple[float, 
         assert sum(cost for at, cost in passed if start <= at < start + 60) <= 20
 
 
-def test_each_is_counted_by_himself(clock: Clock) -> None:
+def test_each_is_counted_by_himself(clock: FixedClock) -> None:
     counted, rate = Rates(clock), parse("1/minute")
     for kind in ("address", "unit"):
         for who in (("a", "x"), ("a", "y"), ("b", "x")):
@@ -77,7 +70,7 @@ def test_each_is_counted_by_himself(clock: Clock) -> None:
 
 
 def test_a_million_addresses_leave_a_bounded_memory(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those beyond the first share counters: each is still let through while few ask."""
     monkeypatch.setattr(rates, "MOST", 1_000)
