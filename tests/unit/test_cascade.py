@@ -39,7 +39,7 @@ async def clicked(services: Services, answer: Answer, arm: str | None, **more: A
 
 async def learned(services: Services, answer: Answer) -> dict[str, float]:
     found = await explain(services.log, services.store, answer.decision.id, "shop")
-    return {arm["arm"]: arm["reward"] for arm in found["learned"]}
+    return {each.arm: each.reward for each in found.learned}
 
 
 def counts(services: Services) -> tuple[float, int, int, float]:
