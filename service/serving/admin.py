@@ -42,14 +42,11 @@ from service.state.events import (
     encode_event,
 )
 from service.state.fold import State
-from service.state.footprint import expect_room, footprint_of
+from service.state.footprint import expect_room
 from service.state.learner import Learner
 from service.state.succession import obstacle
 
 logger = logging.getLogger(__name__)
-
-LEAST_ARTIFACT_BYTES = 4 * 2**20
-"""An uncompressed version may hold this much, or what its policy is estimated to take."""
 
 SETTINGS = {
     "alpha": (1e-9, 1e6),
@@ -224,9 +221,8 @@ class Admin:
         """
         learner = find(state, policy)
         x = await rows_of(self._store, state)
-        limit = max(footprint_of(state)[f"policies.{policy}"], LEAST_ARTIFACT_BYTES)
         try:
-            version, meta = await asyncio.to_thread(_judged, learner, artifact, limit, x)
+            version, meta = await asyncio.to_thread(_judged, learner, artifact, x)
         except (Damaged, UnknownSchema) as fault:
             raise Invalid(str(fault), path="artifact") from fault
         if (meta.get("born"), version.number) != learner.next_version or learner.staged:
@@ -336,17 +332,17 @@ def _folded(name: str, event: ExperimentDefined) -> State:
     return state
 
 
-def _judged(learner: Learner, artifact: bytes, limit: int, x: Array) -> tuple[Version, Meta]:
+def _judged(learner: Learner, artifact: bytes, x: Array) -> tuple[Version, Meta]:
     """An uploaded version and its trainer's metadata. Raises Damaged, UnknownSchema, or Invalid."""
     with np.errstate(all="ignore"):  # what overflows is refused
-        meta = read_meta(artifact, limit)
+        meta = read_meta(artifact)
         if not learner.settings.has_net and not meta.get("without"):
             raise Invalid(
                 "has no net: it takes no version but one that was rebuilt without decisions",
                 path="policy",
             )
-        expect_sound(learner, read_artifact(learner, artifact, limit), x)
-        return read_artifact(learner, artifact, limit), meta
+        expect_sound(learner, read_artifact(learner, artifact), x)
+        return read_artifact(learner, artifact), meta
 
 
 def find(state: State, policy: str) -> Learner:

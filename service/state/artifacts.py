@@ -14,10 +14,9 @@ SNAPSHOT_SCHEMA = 1
 """Of snapshots and artifacts. Raise it with every change of their meta or arrays."""
 
 
-def read_artifact(learner: Learner, artifact: bytes, limit: int | None = None) -> Version:
-    """Return a trained version. Raises Damaged where it does not fit the policy, or holds more
-    bytes than `limit`."""
-    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)
+def read_artifact(learner: Learner, artifact: bytes) -> Version:
+    """Return a trained version. Raises Damaged where it does not fit the policy."""
+    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
     try:
         version = learner.restored(meta, arrays)
         phi = version.encoder(np.zeros((1, learner.view.width)))
@@ -31,9 +30,9 @@ def read_artifact(learner: Learner, artifact: bytes, limit: int | None = None) -
     return version
 
 
-def read_meta(artifact: bytes, limit: int | None = None) -> Meta:
+def read_meta(artifact: bytes) -> Meta:
     """Return the trainer's metadata. Raises as `codec.unpack`."""
-    return codec.unpack(artifact, SNAPSHOT_SCHEMA, limit)[0]
+    return codec.unpack(artifact, SNAPSHOT_SCHEMA)[0]
 
 
 def pack_artifact(meta: Meta, arrays: Mapping[str, Stored]) -> bytes:

@@ -153,7 +153,7 @@ def sealed(content: bytes) -> bytes:
 
 @pytest.mark.process
 @pytest.mark.no_cover  # what measures coverage allocates as well
-def test_an_artifact_is_judged_by_what_it_holds_uncompressed(wire: Wire) -> None:
+def test_a_compressed_artifact_is_refused_before_it_takes_memory(wire: Wire) -> None:
     """50 MB of zeros in 50 kB, beside a version that fits."""
     wire.teach(4, "net")
     meta, arrays = codec.unpack(artifact(wire), SNAPSHOT_SCHEMA)
@@ -169,23 +169,51 @@ def test_an_artifact_is_judged_by_what_it_holds_uncompressed(wire: Wire) -> None
     finally:
         tracemalloc.stop()
     assert paths(problem) == ["artifact"]
-    assert "uncompressed" in problem["detail"]
+    assert "compressed" in problem["detail"]
     assert peak < 10e6
 
 
 def test_no_array_is_made_by_its_own_word_and_no_long_directory_is_read(wire: Wire) -> None:
     wire.teach(4, "net")
-    member, large, many = io.BytesIO(), io.BytesIO(), io.BytesIO()
-    header = {"descr": "<f8", "fortran_order": False, "shape": (10**12,)}
-    np.lib.format.write_array_header_1_0(member, header)
-    with zipfile.ZipFile(large, "w") as file:
-        file.writestr("meta.npy", member.getvalue())
+    many = io.BytesIO()
     with zipfile.ZipFile(many, "w") as file:
         for number in range(25_000):
             file.writestr(str(number), b"")
-    for body, said in ((large, "says that it is larger than it is"), (many, "directory")):
-        problem = expect_problem(hand_over(wire, sealed(body.getvalue())), 422)
-        assert said in problem["detail"]
+    problem = expect_problem(hand_over(wire, sealed(many.getvalue())), 422)
+    assert "directory" in problem["detail"]
+    for shape in (10**12,), (10**30,), (-1,), (2**32, 2**32):
+        member, large = io.BytesIO(), io.BytesIO()
+        header = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(member, header)
+        with zipfile.ZipFile(large, "w") as file:
+            file.writestr("meta.npy", member.getvalue())
+        expect_problem(hand_over(wire, sealed(large.getvalue())), 422)
+
+
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [
+        (8, b"\x01"),  # encrypted
+        (10, b"\x4d"),  # compressed in an unknown way
+        (24, b"\xff\xff\xff\x7f"),  # larger than the whole
+    ],
+)
+def test_a_member_that_cannot_be_read_as_it_is_is_refused(
+    wire: Wire, offset: int, value: bytes
+) -> None:
+    wire.teach(4, "net")
+    content = bytearray(artifact(wire)[len(codec.MAGIC) + 32 :])
+    place = content.index(b"PK\x01\x02") + offset
+    content[place : place + len(value)] = value
+    expect_problem(hand_over(wire, sealed(bytes(content))), 422)
+
+
+def test_a_second_directory_is_refused(wire: Wire) -> None:
+    """A directory of zip64 would have its own size."""
+    content = artifact(wire)[len(codec.MAGIC) + 32 :]
+    zip64 = b"PK\x06\x07" + bytes(16)
+    problem = expect_problem(hand_over(wire, sealed(content[:-22] + zip64 + content[-22:])), 422)
+    assert "directory" in problem["detail"]
 
 
 @pytest.mark.parametrize("place", ["net.weight0", "net.weight1", "output.weight", "head.b"])

@@ -8,7 +8,7 @@ from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 
@@ -90,8 +90,9 @@ def _array(data: bytes, kind: str, shape: str | None = None) -> bytes:
 
 def _sealed(members: dict[str, bytes | None]) -> bytes:
     """An artifact that its checksum vouches for. None: a member of zeros that inflates."""
-    content = BytesIO()
-    with ZipFile(content, "w", ZIP_DEFLATED, compresslevel=1) as archive:
+    content, inflates = BytesIO(), None in members.values()
+    kind = ZIP_DEFLATED if inflates else ZIP_STORED
+    with ZipFile(content, "w", kind, compresslevel=1) as archive:
         for name, member in members.items():
             with archive.open(f"{name}.npy", "w") as file:
                 file.write(
