@@ -10,7 +10,7 @@ from service.bandits.settings import Share
 from service.features.declaration import Name
 from service.http.dependencies import GrantDep, IfMatch, ServicesDep, StateDep, revision_of
 from service.http.openapi import problems
-from service.http.schemas import Body
+from service.http.schemas import Body, PolicyState
 from service.http.strict import StrictRoute
 from service.serving.overview import Order, Page
 
@@ -68,25 +68,12 @@ class RewardScale(BaseModel):
     )
 
 
-class PolicyFigures(BaseModel):
-    name: str
-    kind: str
-    share: float
+class PolicyFigures(PolicyState):
     traffic: float = Field(description="Its part of the traffic that names no policy.")
     decisions: int | None = Field(description="null: the log, which counts them, is gone.")
     settled: int
     total: float
     squares: float
-    mean_reward: float | None
-    mean_reward_interval: tuple[float, float] | None = Field(description="95 percent.")
-    propensity_mean: float | None
-    propensity_minimum: float | None
-    entropy_mean: float | None = Field(description="Nats.")
-    version: int
-    staged: int | None
-    rewards: int = Field(description="Learned from, since its head was born.")
-    training_due: bool
-    training_due_at: int | None
 
 
 class ExperimentStatus(ExperimentHealth):

@@ -119,23 +119,26 @@ class VersionEntry(BaseModel):
     at: float
 
 
-class PolicyStatus(BaseModel):
+class PolicyState(BaseModel):
     name: str
     kind: str
     share: float
-    decisions: int
-    rewards: int
     mean_reward: float | None
     mean_reward_interval: tuple[float, float] | None = Field(description="95 percent.")
     propensity_mean: float | None = Field(description="Running mean over shown arms.")
     propensity_minimum: float | None
     entropy_mean: float | None = Field(description="Running mean, in nats.")
-    model_version: str
-    head: HeadHealth | None
     version: int
     staged: int | None
+    rewards: int = Field(description="Learned from, since its head was born.")
     training_due: bool
     training_due_at: int | None = Field(description="Count of rewards; null: never trained.")
+
+
+class PolicyStatus(PolicyState):
+    decisions: int
+    model_version: str
+    head: HeadHealth | None
     trained_to: int | None = Field(description="Log position; null: never trained.")
     versions: list[VersionEntry]
 
