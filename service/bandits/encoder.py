@@ -102,16 +102,6 @@ class Encoder:
         output: Array = (phi[:, : self.trained.width] @ weight + bias)[:, 0]
         return np.asarray(expit(output)) if self.logistic else output
 
-    @cached_property
-    def direct(self) -> Array | None:  # (m,)
-        """Weights of phi that give `predict`, but for a constant; None before the first training,
-        and where `predict` is not linear."""
-        if self.trained is None or self.output is None or self.logistic or self.cold is None:
-            return None
-        weight = np.zeros(self.features(len(self.trained.layers[0][0])))
-        weight[: self.trained.width] = self.output[0][:, 0]
-        return weight
-
     def scaled(self, rows: Array) -> "Encoder":
         """Scale the gradient so that its mean square over these rows is that of the features: a row
         is as uncertain at first in every form of Z."""

@@ -38,8 +38,8 @@ class ThompsonSampling(Rule):
         self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
     ) -> Array:
         head, bank, scale = version.head, version.bank, self.scale
-        if isinstance(head, GaussianHead):
-            return head.posterior.win_shares(phi, like, bank, scale, version.shift)
+        if isinstance(head, GaussianHead) and not version.predicts:
+            return head.posterior.win_shares(phi, like, bank, scale)
         if isinstance(head, BetaHead) and scale == 1.0:
             return head.win_shares(arms, bank)[None]
         if isinstance(head, DisjointRidgeHead) and len(arms) * bank.draws > TABLE:

@@ -112,11 +112,6 @@ class Version:
         """The net's own output, where the head holds the rest of the reward."""
         return self.encoder.predict(phi) if self.predicts else np.zeros(len(phi))
 
-    @property
-    def shift(self) -> Array | None:  # (m,)
-        """Weights whose product with phi is `offset`, up to one constant for all rows."""
-        return self.encoder.direct if self.predicts else None
-
     def expected(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
         """Return the expected rewards."""
         return self.rewarded.restored(self.mean(phi, arms))

@@ -26,7 +26,7 @@ class Gaussian:
     root: Array  # (m, m) lower
     noise: float
     columns: Array  # (m, m + 1)
-    _drawn: tuple[Bank, float, Array | None, Weights] | None = None
+    _drawn: tuple[Bank, float, Weights] | None = None
 
     @classmethod
     def of(cls, mean: Array, root: Array, noise: float) -> "Gaussian":
@@ -34,15 +34,15 @@ class Gaussian:
         columns[:, :-1], columns[:, -1] = root.T, mean
         return cls(mean, root, noise, columns)
 
-    def weights(self, bank: Bank, scale: float = 1.0, shift: Array | None = None) -> Weights:
-        """Draw w = mu + sigma R^T z. scale: draws lie so many times as far from the mean; shift:
-        (m,) added to every draw. The latest draws are kept for the next decisions."""
+    def weights(self, bank: Bank, scale: float = 1.0) -> Weights:
+        """Draw w = mu + sigma R^T z. scale: draws lie so many times as far from the mean. The
+        latest draws are kept for the next decisions."""
         drawn = self._drawn
-        if drawn is None or drawn[0] is not bank or drawn[1] != scale or drawn[2] is not shift:
+        if drawn is None or drawn[0] is not bank or drawn[1] != scale:
             exact = bank.matrix(len(self.mean)).dot((scale * self.noise) * self.root)
-            exact += self.mean if shift is None else self.mean + shift
-            drawn = self._drawn = bank, scale, shift, Weights.of(exact)
-        return drawn[3]
+            exact += self.mean
+            drawn = self._drawn = bank, scale, Weights.of(exact)
+        return drawn[2]
 
     def spread(self, phi: Array) -> tuple[Array, Array]:  # (n, m) -> (n,), (n,)
         """Return the mean, and the variance in units of the noise."""
@@ -51,15 +51,15 @@ class Gaussian:
         return product[:, -1], np.vecdot(half, half)
 
     def win_shares(
-        self, phi: Array, like: Index, bank: Bank, scale: float, shift: Array | None = None
+        self, phi: Array, like: Index, bank: Bank, scale: float
     ) -> Array:  # (b U, m) -> (b, U)
         """Return the shares of the draws that each row wins, in each of b contexts. like: (U,) arms
         that are like each row."""
         if len(phi) * USES >= bank.draws:
-            return linear(phi, self.weights(bank, scale, shift), like)
+            return linear(phi, self.weights(bank, scale), like)
         rows = np.empty((len(phi), len(self.mean) + 1))
         np.multiply(phi.dot(self.root.T), scale * self.noise, out=rows[:, :-1])
-        rows[:, -1] = phi.dot(self.mean if shift is None else self.mean + shift)
+        rows[:, -1] = phi.dot(self.mean)
         return linear(rows, bank.offset_matrix(len(self.mean)), like)
 
 
