@@ -29,7 +29,11 @@ class UpperBound(Rule):
         self.away = ANYTIME if alpha is None else alpha
 
     def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
-        return self._bounds(version, phi, arms, min(phi.shape))
+        head = version.head
+        assert head is not None
+        if isinstance(head, RidgeHead):
+            return head.level + self._of_ridge(version, head, phi, min(phi.shape))[None]
+        return self.bound(head, phi, version.mean(phi, arms), head.width(phi, arms), arms)
 
     def batches(self, version: Version) -> bool:
         return isinstance(version.head, RidgeHead) and not version.predicts
@@ -37,21 +41,38 @@ class UpperBound(Rule):
     def shares(
         self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
     ) -> Array:
-        contexts, rank = len(phi) // len(like), min(len(like), phi.shape[1])
-        scores = self._bounds(version, phi, [*arms] * contexts, rank)
-        return highest(scores.reshape(contexts, len(like)), like)
-
-    def _bounds(self, version: Version, phi: Array, arms: Sequence[str], rank: int) -> Array:
         head = version.head
-        assert head is not None
-        return self.bound(head, rank, version.mean(phi, arms), head.width(phi, arms), arms)
+        if not isinstance(head, RidgeHead):
+            return super().shares(version, rows, phi, arms, like)
+        scores = self._of_ridge(version, head, phi, min(len(like), len(head.b)))
+        return highest(scores.reshape(-1, len(like)), like)
+
+    def _of_ridge(self, version: Version, head: RidgeHead, phi: Array, rank: int) -> Array:  # (n,)
+        """Score rows that share a ridge head, above its level: widths and means in one product."""
+        (mean, variance), noise = head.posterior.spread(phi), head.posterior.noise
+        if self.alpha is not None:
+            width = np.sqrt(variance)
+            width *= self.alpha * noise
+        else:
+            bonus = np.log1p(variance * (head.n / rank))  # the terms of `anytime`, in place
+            if self.net:
+                bonus *= NET_DOUBT
+            bonus += FIRST_DOUBT
+            bonus *= variance
+            width = np.sqrt(bonus, out=bonus)
+            width *= noise
+        width += mean
+        if version.predicts:
+            width += version.offset(phi)
+        return np.asarray(width)
 
     def bound(
-        self, head: Head, rank: int, mean: Array, width: Array, arms: Sequence[str]
+        self, head: Head, phi: Array, mean: Array, width: Array, arms: Sequence[str]
     ) -> Array:  # (1, n)
-        """mean + alpha width of any head. rank: U of `anytime`."""
-        alpha = self.anytime(head, rank, width, arms) if self.alpha is None else self.alpha
-        return np.atleast_2d(mean + alpha * width)
+        """mean + alpha width of any head."""
+        if self.alpha is not None:
+            return np.atleast_2d(mean + self.alpha * width)
+        return np.atleast_2d(mean + self.anytime(head, min(phi.shape), width, arms) * width)
 
     def anytime(self, head: Head, rank: int, width: Array, arms: Sequence[str]) -> Array:  # (n,)
         """alpha of each row, from v = (width / sigma_hat)^2 and the n settlements of its head.

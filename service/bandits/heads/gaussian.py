@@ -17,12 +17,22 @@ commit, and few between. Fewer rows than draws / USES are drawn by R phi: the we
 
 @dataclass(slots=True)
 class Gaussian:
-    """Derived from a head's sums; replaced whole when they change."""
+    """Derived from a head's sums; replaced whole when they change.
+
+    columns   [R^T | mu]: lengths of R phi are the widths, so one product gives widths and means
+    """
 
     mean: Array  # (m,)
     root: Array  # (m, m) lower
     noise: float
+    columns: Array  # (m, m + 1)
     _drawn: tuple[Bank, float, Weights] | None = None
+
+    @classmethod
+    def of(cls, mean: Array, root: Array, noise: float) -> "Gaussian":
+        columns = np.empty((len(mean), len(mean) + 1))  # a column_stack, in a third of the time
+        columns[:, :-1], columns[:, -1] = root.T, mean
+        return cls(mean, root, noise, columns)
 
     def weights(self, bank: Bank, scale: float = 1.0) -> Weights:
         """Draw w = mu + sigma R^T z. scale: draws lie so many times as far from the mean. The
@@ -33,6 +43,12 @@ class Gaussian:
             exact += self.mean
             drawn = self._drawn = bank, scale, Weights.of(exact)
         return drawn[2]
+
+    def spread(self, phi: Array) -> tuple[Array, Array]:  # (n, m) -> (n,), (n,)
+        """Return the mean, and the variance in units of the noise."""
+        product = phi.dot(self.columns)
+        half = product[:, :-1]
+        return product[:, -1], np.vecdot(half, half)
 
     def win_shares(
         self, phi: Array, like: Index, bank: Bank, scale: float

@@ -181,7 +181,7 @@ class LogisticHead(GaussianHead):
         if self._derived is None:
             sightings = (self._taken + 1) / (self._information + 0.25)
             noise = float((EVEN * sightings) ** 0.25)
-            self._derived = Gaussian(self.beta, inverse_root(self.A), noise)
+            self._derived = Gaussian.of(self.beta, inverse_root(self.A), noise)
         return self._derived
 
     def _logits(self, phi: Array) -> Array:  # (n, m) -> (n,)

@@ -111,7 +111,7 @@ class RidgeHead(GaussianHead):
         if self._derived is None:
             root = inverse_root(self.A)
             half = root @ self._centred
-            self._derived = Gaussian(root.T @ half, root, self._noise(float(half @ half)))
+            self._derived = Gaussian.of(root.T @ half, root, self._noise(float(half @ half)))
         return self._derived
 
     @property

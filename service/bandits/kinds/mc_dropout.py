@@ -37,7 +37,7 @@ class Masks(Rule):
         if self._bound is None:
             return np.asarray(masked + (mean - masked.mean(axis=0)))
         assert version.head is not None
-        return self._bound.bound(version.head, min(phi.shape), mean, masked.std(axis=0), arms)
+        return self._bound.bound(version.head, phi, mean, masked.std(axis=0), arms)
 
 
 class McDropout(Network, Choice):
