@@ -2,7 +2,6 @@
 
 import logging
 import re
-from functools import cache
 from time import perf_counter
 from typing import Final
 
@@ -70,8 +69,8 @@ class RequestMiddleware:
         authentication: Authentication,
         settings: Settings,
     ) -> None:
-        self._app, self._authentication = app, authentication
-        self._requests = cache(telemetry.requests.labels)  # prometheus_client takes a lock
+        self._app, self._telemetry = app, telemetry
+        self._authentication = authentication
         self._body_bytes = settings.max_body_bytes
         self._artifact_bytes = settings.max_artifact_bytes
 
@@ -124,7 +123,7 @@ class RequestMiddleware:
     def _count(self, scope: Scope, status: int, start: float) -> None:
         route: str = getattr(scope.get("route"), "path", "unmatched").replace(":id}", "}")
         method = scope["method"] if scope["method"] in METHODS else "other"
-        self._requests(route, method, str(status)).inc()
+        self._telemetry.requests.labels(route, method, str(status)).inc()
         # A 503 is no fault of its request: what caused it is reported when it begins and ends.
         level = logging.WARNING if status >= 500 and status != 503 else logging.DEBUG
         if logger.isEnabledFor(level):

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from prometheus_client import Counter
 from starlette.responses import JSONResponse
 
 from service.errors import Overloaded
 from service.http import request_id
 from service.http.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_of
-from service.observability.telemetry import Telemetry
+from service.observability.telemetry import Count, Telemetry
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class _Route(NamedTuple):
 
     path: str
     bound: int
-    shed: Counter
+    shed: Count
 
 
 class Overload:

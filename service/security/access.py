@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from limits import RateLimitItem
-from prometheus_client import Counter
 
 from service.clock import SYSTEM, Clock
 from service.definition.select_request import SelectRequest
@@ -23,7 +22,7 @@ from service.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from service.observability.telemetry import Telemetry
+from service.observability.telemetry import Count, Telemetry
 from service.security.addresses import Headers
 from service.security.keys import Key, KeyRing, KeyScope, digest_of, mint, now, rate_of, read_keys
 from service.security.profile import FREE, Profile
@@ -56,7 +55,7 @@ class Grant:
     """
 
     id: str
-    foreign: Counter  # of requests for other experiments
+    foreign: Count  # of requests for other experiments
     scopes: frozenset[KeyScope] = frozenset()
     experiments: frozenset[str] | None = frozenset()
     origins: frozenset[bytes] = frozenset()

@@ -73,7 +73,8 @@ class Selector:
     The requests of one turn of the event loop are looked up, scored and recorded in the next, and
     their rows share a commit. Requests that arrive during a commit are decided at its end: their
     rows could not be written before, and fewer batches cost less. Once many wait they are decided,
-    so that the processor is not idle during the commit of a distant log.
+    so that the processor is not idle during the commit of a distant log. Each request is charged
+    its share of the time of each stage.
     """
 
     def __init__(
@@ -187,8 +188,8 @@ class Selector:
             one, untried = lookup.request.top_k == 1, tuple(lookup.untried)
             same = id(lookup.learner), id(lookup.candidates), one, untried
             batches.setdefault(same, []).append((waiting, lookup))
-        if batches:
-            self._parse.observe(perf_counter() - start)
+        if known := sum(map(len, batches.values())):
+            self._parse.observe((perf_counter() - start) / known, known)
         return list(batches.values())
 
     def _decide_batch(self, batch: list[tuple[_Waiting, Lookup]]) -> None:
@@ -223,9 +224,9 @@ class Selector:
         for lookup, (p, slate) in zip(lookups, chosen, strict=True):
             self._lookups.count_shown(lookup, slate.arms)
             recorded.append(self._recorder.record(lookup, p, slate))
-        sealed = perf_counter()
-        self._score.observe(scored - start)
-        self._seal.observe(sealed - scored)
+        sealed, count = perf_counter(), len(lookups)
+        self._score.observe((scored - start) / count, count)
+        self._seal.observe((sealed - scored) / count, count)
         return recorded, sealed
 
     # -- alone ---------------------------------------------------------------------------------

@@ -46,8 +46,8 @@ class Asking:
     def ask(self) -> asyncio.Future[Answer]:
         return asyncio.ensure_future(self.wire.services.selector.select(QUESTION))
 
-    def batches(self) -> float:
-        """How many were decided, whether answered or not."""
+    def decided(self) -> float:
+        """How many questions have been, whether answered or not."""
         return self.wire.metrics()['forage_stage_seconds_count{stage="score"}']
 
 
@@ -83,7 +83,7 @@ def test_what_is_asked_during_a_commit_is_decided_together_when_it_ends(
 
 
 def test_a_slow_commit_does_not_keep_questions_from_being_decided(asking: Asking) -> None:
-    before = asking.batches()
+    before = asking.decided()
 
     async def ask() -> list[asyncio.Future[Answer]]:
         first = asking.ask()
@@ -91,7 +91,7 @@ def test_a_slow_commit_does_not_keep_questions_from_being_decided(asking: Asking
         return [first, asking.ask(), asking.ask()]
 
     asked = asking.wire.run(ask())
-    asking.wire.until(lambda: asking.batches() == before + 2)
+    asking.wire.until(lambda: asking.decided() == before + 3)
     assert not any(one.done() for one in asked)  # the first one's commit is still under way
     asking.store.gate.set()
     for one in asked:
@@ -103,7 +103,7 @@ def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("service.serving.select.PATIENCE_SECONDS", 60.0)
-    before = asking.batches()
+    before = asking.decided()
 
     async def ask() -> list[asyncio.Future[Answer]]:
         first = asking.ask()
@@ -112,13 +112,13 @@ def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
 
     asked = asking.wire.run(ask())
     asking.wire.sleep(0.01)
-    assert asking.batches() == before + 1
+    assert asking.decided() == before + 1
 
     async def one_more() -> asyncio.Future[Answer]:
         return asking.ask()
 
     asked.append(asking.wire.run(one_more()))
-    asking.wire.until(lambda: asking.batches() == before + 2)
+    asking.wire.until(lambda: asking.decided() == before + 1 + ENOUGH)
     assert not any(one.done() for one in asked)
     asking.store.gate.set()
     for one in asked:
