@@ -22,8 +22,8 @@ TINY = 1e-300
 @dataclass(frozen=True, slots=True)
 class Scores:
     """rows: (M, U) scores of the distinct candidates; of: (K,) the distinct row of each arm;
-    counts: (U,) arms that are like each; first: (U,) the chance of an arm of
-    each in the first slot, where a rule gives it in closed form."""
+    counts: (U,) arms that are like each; first: (U,) the chance of an arm of each in the first
+    slot, where a rule gives it in closed form."""
 
     rows: Array
     of: Index
