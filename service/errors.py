@@ -22,7 +22,7 @@ ForageError
 |  |- StoreUnavailable          try again: nothing was acknowledged
 |  |  |- NoTables                the store has none yet: a service creates them when it starts
 |  |  |- StoreReplaced           the files of the embedded database are others now
-|  |  |- Quarantined     503     this experiment alone: an event of its log cannot be folded
+|  |  |- Quarantined     503     this experiment alone: its log cannot be folded
 |  |  `- NoFiniteScores  503     this policy alone: its head or its settings have overflowed
 |  |- StoreLocked               another process holds the embedded database
 |  |- UnknownSchema             written by another version of Forage
@@ -188,13 +188,17 @@ class StoreReplaced(StoreUnavailable):
 
 
 class Quarantined(StoreUnavailable):
-    """position: of the event that cannot be folded. reason: why, for people."""
+    """position: of the event that cannot be folded; None: the log itself is lost or cannot be read.
+    reason: why, for people."""
 
-    def __init__(self, experiment: str, position: int, reason: str) -> None:
-        super().__init__(
-            f"experiment {experiment} is quarantined: the event at position {position} cannot be "
-            f"folded ({reason}); an operator has to run `forage repair`"
-        )
+    def __init__(self, experiment: str, position: int | None, reason: str) -> None:
+        why = reason
+        if position is not None:
+            why = (
+                f"the event at position {position} cannot be folded ({reason}); an operator has "
+                "to run `forage repair`"
+            )
+        super().__init__(f"experiment {experiment} is quarantined: {why}")
         self.experiment, self.position, self.reason = experiment, position, reason
 
 

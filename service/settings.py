@@ -173,8 +173,10 @@ class Settings(BaseSettings):
     evaluation_queue: PositiveInt = Field(
         4, description="Evaluations, and verdicts, that may wait while another runs."
     )
-    buffer_decisions: PositiveInt = Field(
-        10_000, description="Decisions kept in memory while the log is gone."
+    buffer_bytes: PositiveInt = Field(
+        67_108_864,
+        description="Memory for decisions that wait while the log is gone; the metric "
+        "`forage_buffer_seconds` says how long an outage it bridges.",
     )
     max_connections: PositiveInt | None = Field(
         None,

@@ -58,6 +58,8 @@ def repair(
 
 def _described(stopped: "Stopped") -> str:
     name, position = stopped.experiment, stopped.position
+    if position is None:
+        return f"{name}: its log cannot be folded: {stopped.reason}"
     event = stopped.payload.decode(errors="replace")
     cut = f"... ({len(event):,} characters)" if len(event) > SHOWN else ""
     return (

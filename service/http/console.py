@@ -33,7 +33,9 @@ class ExperimentHealth(BaseModel):
 
 class Quarantine(BaseModel):
     name: str
-    position: int = Field(description="Of the event.")
+    position: int | None = Field(
+        description="Of the event that cannot be folded; null: the log itself is lost."
+    )
     reason: str
 
 
@@ -52,8 +54,7 @@ class ServiceStatus(BaseModel):
     waiting_decisions: int = Field(description="Answered, and not in the log yet.")
     experiments: list[ExperimentHealth]
     quarantined: list[Quarantine] = Field(
-        description="Experiments that are not served, since their log holds an event that cannot "
-        "be folded."
+        description="Experiments that are not served, since their log cannot be folded."
     )
 
 

@@ -45,8 +45,8 @@ async def activate(
 
 @router.get("/healthz", tags=["operate"], responses={503: {"model": Health}})
 async def healthz(services: ServicesDep, response: Response) -> Health:
-    """The process is alive, and what its log promises. 503: only a restart or its operator can mend
-    its log; one that may come back by itself makes it `degraded`."""
+    """The process is alive, and what its log promises. 503: its store is damaged, and a restart or
+    a person has to mend it; one that may come back by itself makes it `degraded`."""
     log = services.log
     if log.committer.hopeless:
         response.status_code = 503
@@ -65,12 +65,14 @@ async def healthz(services: ServicesDep, response: Response) -> Health:
 
 @router.get("/readyz", tags=["operate"], responses={503: {"model": Readiness}})
 async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> Readiness:
-    """Ready: folded to the log's end, and the log can be written."""
-    ready = not (services.log.committer.degraded or services.log.behind)
+    """Ready: folded to the log's end, and the log can be written. An experiment in quarantine does
+    not count, unless its log is lost and no other is left to serve."""
+    log, states = services.log, services.log.replicas.states
+    lost = any(each.position is None for each in log.replicas.quarantined.values())
+    ready = not (log.committer.degraded or log.behind or (lost and not states))
     if not ready:
         response.status_code = 503
-    states = services.log.replicas.states.items()
-    positions = {name: state.position for name, state in states if granted(grant, name)}
+    positions = {name: each.position for name, each in states.items() if granted(grant, name)}
     return Readiness(ready=ready, positions=positions)
 
 

@@ -153,15 +153,14 @@ class VersionAnswer(BaseModel):
 
 class Health(BaseModel):
     status: Literal["ok", "degraded", "failed"] = Field(
-        description="degraded: the log is gone at present; failed: it is not the log that this "
-        "process has folded, or is damaged, and the service's own log says how."
+        description="degraded: the log is gone at present; failed: the store is damaged, and the "
+        "service's own log says how."
     )
     version: str
     store: str
     durability: str = Field(description="What an acknowledged write survives.")
     quarantined: int = Field(
-        description="Experiments that are not served, since their log holds an event that cannot "
-        "be folded."
+        description="Experiments that are not served, since their log cannot be folded."
     )
 
 

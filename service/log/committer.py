@@ -7,9 +7,8 @@ from contextlib import suppress
 from typing import cast
 
 from service.clock import SYSTEM, Clock
-from service.errors import LogGap, StoreError, StoreUnavailable
+from service.errors import StoreError, StoreUnavailable
 from service.log.background import Background
-from service.log.replay import PAGE
 from service.log.replica import Committed, Replica
 from service.log.replicas import Replicas
 from service.log.stores import Store
@@ -22,6 +21,9 @@ from service.state.events import AnyEvent, Skipped
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.25
+
+DRAINED_BYTES = 1_048_576
+"""Rows out of memory that share a commit with the live traffic. They lengthen it by some 10 ms."""
 
 LogAnswer = asyncio.Future[CommitResult | StoredDecision]
 
@@ -51,9 +53,10 @@ class Committer:
     """Commits all queued entries together, folds the events that the log took, then answers. After
     `append` returns, the event is durable and in the state.
 
-    Where the log is gone or slow, decisions are answered without it, and wait in memory.
+    Where the log is gone or slow, decisions are answered without it, and wait in memory. Once it is
+    back, they share the commits of the live traffic until all are written.
 
-    degraded    the log cannot be written or folded at present
+    degraded    the store fails commits at present, or the reads of a fold
     slow        a decision has waited in vain for the commit under way
     under_way   the commit; done when it has ended
     """
@@ -73,9 +76,10 @@ class Committer:
         self._queue: list[Pending] = []
         self._batch: list[Pending] = []
         self._wake = asyncio.Event()
-        self._unlogged = Unlogged(settings.buffer_decisions, telemetry)
+        self._unlogged = Unlogged(settings.buffer_bytes, telemetry, clock)
         self._alarm: asyncio.TimerHandle | None = None
         self._drains: list[asyncio.Future[None]] = []
+        self._restoring = asyncio.Lock()
         self._closing = False
         self._fault: Exception | None = None
         self.degraded = self.slow = False
@@ -92,9 +96,14 @@ class Committer:
         return len(self._unlogged)
 
     @property
+    def buffer_seconds(self) -> float:
+        """How long an outage of the log may last until decisions are lost, at the present rate."""
+        return self._unlogged.seconds_left()
+
+    @property
     def hopeless(self) -> bool:
-        """The log is damaged, or not the one that was folded. It does not come back by itself, as a
-        store that does not answer may."""
+        """The store is damaged. It does not come back by itself, as one that does not answer
+        may."""
         fault = self._fault
         return isinstance(fault, StoreError) and not isinstance(fault, StoreUnavailable)
 
@@ -121,15 +130,6 @@ class Committer:
             if isinstance(result, BaseException):
                 raise result
         return cast("list[CommitResult | StoredDecision]", results)
-
-    async def expect(self, name: str, position: int) -> None:
-        """Report a loss if the log of an experiment ends before this position, at which a decision
-        was made. Raises StoreUnavailable, also where the log was emptied."""
-        try:
-            await (await self._replicas.join(name)).expect(position)
-        except LogGap as fault:
-            self.degrade(fault)
-            raise StoreUnavailable(str(fault)) from fault
 
     def _expect_log(self) -> None:
         if self.degraded:
@@ -163,15 +163,19 @@ class Committer:
 
     def submit(self, row: DecisionRow, *, required: bool, answer: LogAnswer) -> None:
         """As `record`; the result resolves `answer`."""
-        if required and self.degraded:
+        unlogged = self._unlogged
+        unlogged.count(row)
+        if unlogged and (earlier := unlogged.find(row.experiment, row.id)) is not None:
+            answer.set_result(earlier)  # a key that was answered without the log before
+        elif required and self.degraded:
             answer.set_exception(StoreUnavailable("the log cannot be written at present"))
         elif required:
             self._take(Pending(row, None, answer))
-        elif self.degraded or (self.slow and self._unlogged.full) or self._closing:
-            answer.set_result(self._unlogged.answer(row))
+        elif self.degraded or (self.slow and not unlogged.has_room_for(row)) or self._closing:
+            answer.set_result(unlogged.answer(row))
         elif self.slow:
             self._take(Pending(row, None, answer, row))
-            answer.set_result(self._unlogged.answer(row, may_be_logged=True))
+            answer.set_result(unlogged.answer(row, may_be_logged=True))
         else:
             deadline = asyncio.get_running_loop().time() + self._patience_seconds
             self._take(Pending(row, None, answer, row, deadline))
@@ -222,14 +226,16 @@ class Committer:
         return self._unlogged.forget(experiment, words)
 
     async def drain(self) -> None:
-        """Wait until all decisions that were submitted are in the log, or back in memory. Raises
-        StoreUnavailable."""
+        """Wait until all decisions that were submitted are in the log, or in memory since the log
+        is gone; none is on its way between them. Raises StoreUnavailable."""
         if self._closing:
             raise StoreUnavailable("the service is shutting down")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._drains.append(done)
         self._wake.set()
         await done
+        async with self._restoring:
+            pass
 
     # -- commits -------------------------------------------------------------------------------
 
@@ -240,7 +246,7 @@ class Committer:
             while self._queue or not self._closing:
                 await self._wake.wait()
                 self._wake.clear()
-                self._batch, self._queue = self._queue, []
+                self._batch, self._queue = [*self._queue, *self._unlogged_entries()], []
                 drains, self._drains = self._drains, []
                 if self._batch:
                     self.under_way = loop.create_future()
@@ -248,9 +254,23 @@ class Committer:
                     self.under_way.set_result(None)
                     self.under_way, self._batch, self.slow = None, [], False
                     await asyncio.sleep(0)  # decisions that waited for its end share the next one
+                if self._unlogged and not self.degraded:
+                    self._drains += drains
+                    self._wake.set()
+                    continue
                 for done in drains:
                     if not done.done():  # its request may be gone
                         done.set_result(None)
+
+    def _unlogged_entries(self) -> list[Pending]:
+        """The oldest decisions in memory, unless the log is gone or the queue has them too."""
+        if self.degraded or not self._unlogged:
+            return []
+        answered = asyncio.get_running_loop().create_future()
+        answered.set_result(None)
+        queued = {id(each.optional) for each in self._queue}
+        rows = self._unlogged.oldest(DRAINED_BYTES)
+        return [Pending(row, None, answered, row) for row in rows if id(row) not in queued]
 
     async def _commit(self, batch: list[Pending], held_up: asyncio.TaskGroup) -> None:
         """Commit, fold, answer, one experiment after another. Where a long decision holds the lock
@@ -307,7 +327,7 @@ class Committer:
             if (
                 stopped is not None
                 and isinstance(result, Appended)
-                and result.position >= stopped.position
+                and (stopped.position is None or result.position >= stopped.position)
                 and not isinstance(pending.event, Skipped)
             ):
                 self._fail(pending, stopped)
@@ -339,6 +359,13 @@ class Committer:
 
     # -- a log that is gone --------------------------------------------------------------------
 
+    async def probe(self) -> None:
+        """Degrade if the log cannot be written."""
+        try:
+            await self._store.commit([])
+        except Exception as fault:
+            self.degrade(fault)
+
     def degrade(self, fault: Exception) -> None:
         """Refuse events, and answer decisions without the log, until it can be written again."""
         if not self.degraded:
@@ -349,11 +376,11 @@ class Committer:
             self._background.spawn(self._restore(str(fault)))
 
     async def _restore(self, last_fault: str) -> None:
-        """Try the log until it takes the decisions in memory."""
+        """Try the log until a commit and a fold succeed."""
         while self.degraded:
             await asyncio.sleep(RETRY_SECONDS)
             try:
-                await self._commit_unlogged(PAGE)  # an empty commit probes the store
+                await self._commit_unlogged()  # an empty commit probes the store
                 await self._replicas.fold_all_to_end()  # also events whose answer was lost
             except Exception as fault:
                 self._fault = fault
@@ -361,16 +388,18 @@ class Committer:
                     last_fault = str(fault)
                     logger.error("the log is still gone: %s", fault)
                 continue
-            if not self._unlogged:
-                self.degraded, self._fault = False, None
-                self._telemetry.degraded.set(0)
-                logger.warning("the log can be written again")
+            self.degraded, self._fault = False, None
+            self._telemetry.degraded.set(0)
+            self._wake.set()  # the other decisions in memory
+            logger.warning("the log can be written again")
 
-    async def _commit_unlogged(self, count: int) -> None:
-        rows = self._unlogged.oldest(count)
-        await self._store.commit(rows)
-        for row in rows:
-            self._unlogged.drop(row)
+    async def _commit_unlogged(self) -> None:
+        """Commit the oldest decisions in memory. Raises StoreError."""
+        async with self._restoring:
+            rows = self._unlogged.oldest(DRAINED_BYTES)
+            await self._store.commit(rows)
+            for row in rows:
+                self._unlogged.drop(row)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -382,8 +411,8 @@ class Committer:
     async def flush(self) -> None:
         """Commit the decisions that wait in memory. Raises StoreError."""
         try:
-            if self._unlogged:
-                await self._commit_unlogged(len(self._unlogged))
+            while self._unlogged:
+                await self._commit_unlogged()
         finally:
             if self._unlogged:
                 logger.error("%d answered decisions are lost to the log", len(self._unlogged))

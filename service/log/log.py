@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from math import inf
 from random import Random
 
 from service.clock import SYSTEM, Clock
-from service.errors import StoreError
+from service.errors import StoreError, StoreUnavailable, UnknownSchema
 from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.committer import RETRY_SECONDS, Committer
@@ -81,9 +82,12 @@ class Log:
         return self._store.clock_skew_seconds
 
     async def open(self) -> None:
-        """Recover every experiment. Raises StoreError where the log cannot be read or trusted."""
+        """Recover every experiment. Raises StoreUnavailable, or UnknownSchema where another Forage
+        wrote the log."""
         for name in await self._store.experiments():
-            await self.replicas.join(name)
+            stopped = (await self.replicas.join(name)).quarantine
+            if stopped is not None and isinstance(stopped.__cause__, UnknownSchema):
+                raise stopped.__cause__
         self._committing = asyncio.create_task(self.committer.run())
         await self.presence.beat()
         self.background.spawn(self.upkeep.run())
@@ -109,7 +113,7 @@ class Log:
     async def _follow(self) -> None:
         """Fold what other processes append. Events that a commit of our own has just read up are
         not read again."""
-        loop, discovered_at = asyncio.get_running_loop(), -inf
+        loop, discovered_at, told = asyncio.get_running_loop(), -inf, ""
         while True:
             try:
                 discover = loop.time() >= discovered_at + DISCOVER_SECONDS
@@ -117,9 +121,16 @@ class Log:
                     await self.replicas.follow(DISCOVER_SECONDS, discover=discover)
                 if discover:
                     discovered_at = loop.time()
+                if told:
+                    logger.warning("the log can be read again")
+                    told = ""
                 await asyncio.sleep(TOGETHER_SECONDS)
             except Exception as fault:
-                self.committer.degrade(fault)
+                await self.committer.probe()
+                if not self.committer.degraded and str(fault) != told:
+                    told = str(fault)
+                    bug = None if isinstance(fault, StoreError) else fault
+                    logger.error("the log cannot be read: %s", fault, exc_info=bug)
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _review(self) -> None:
@@ -127,11 +138,9 @@ class Log:
         while True:
             await asyncio.sleep(REVIEW_SECONDS)
             before = self._store.durability
-            try:
+            with suppress(StoreUnavailable):  # the probe tells
                 await self._store.review()
-                await self._store.commit([])
-            except Exception as fault:
-                self.committer.degrade(fault)
+            await self.committer.probe()
             if self._store.durability == before:
                 continue
             self._telemetry.durability_changes.inc()

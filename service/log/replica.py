@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from service.errors import (
     LogGap,
     LogLost,
     Quarantined,
+    StoreError,
     StoreUnavailable,
     UnknownSchema,
 )
@@ -37,6 +39,7 @@ from service.state.events import (
     Tombstone,
     VersionActivated,
     VersionStaged,
+    decode_event,
 )
 from service.state.fold import State
 from service.state.learner import Learner, Staged
@@ -76,8 +79,8 @@ class Committed(NamedTuple):
 class Replica:
     """One experiment and the lock under which it is folded.
 
-    An event that cannot be folded quarantines the experiment: it is neither folded nor served until
-    the event is skipped.
+    A log that cannot be folded quarantines its experiment, and no other: it is neither folded nor
+    served until the event at fault is skipped, or a lost log is back.
 
     recovered      it has been folded to the log's end once
     digest         of the last folded event; empty where it is not known
@@ -138,25 +141,33 @@ class Replica:
         """Fold the newest snapshot and the log after it; the caller holds the lock.
 
         Return the position of the newest snapshot that the log does not hold; 0: it holds all.
-        Raises StoreError.
+        Raises StoreUnavailable.
         """
         self.quarantine, self.recovered = None, False
-        self.skips = await skipped_positions(self._store, self.name)
-        self._continue_from(State(self.name))
-        lost_to = await self._restore_newest()
-        self.snapshot_position = self.state.position
-        await self.fold_to_end()
-        self.row = (await self._store.describe(self.name)).row
-        self.recovered = True
+        lost_to = 0
+        with self._stopped_by_faults():
+            self.skips = await skipped_positions(self._store, self.name)
+            self._continue_from(State(self.name))
+            lost_to = await self._restore_newest()
+            self.snapshot_position = self.state.position
+            await self._fold_to_end()
+            self.row = (await self._store.describe(self.name)).row
+            self.recovered = True
         self._moves.add(self.name)
         return lost_to
 
     async def lift(self) -> bool:
-        """Fold a quarantined experiment anew if the event at fault was skipped; whether it is
-        served."""
+        """Serve a quarantined experiment again if the event at fault was skipped, or its lost log
+        is back; whether it is served. Raises StoreUnavailable."""
         async with self.lock:
-            stopped = self.quarantine
-            if stopped and stopped.position in await skipped_positions(self._store, self.name):
+            if (stopped := self.quarantine) is None:
+                return True
+            if isinstance(stopped.__cause__, LogLost):
+                if await self._is_back():
+                    logger.warning("experiment %s: its log is back", self.name)
+                    self.quarantine = None
+                    await self.fold_to_end()
+            elif stopped.position in await skipped_positions(self._store, self.name):
                 await self.recover()
         return self.quarantine is None
 
@@ -231,34 +242,41 @@ class Replica:
 
     async def apply_committed(self, events: Sequence[Committed], began: float) -> None:
         """Fold, in slices, what a commit of this process has appended; the caller holds the lock.
-        Events of other processes in between are read first.
+        Events of other processes in between are read first. Raises StoreUnavailable.
 
         began   when the commit did, by the loop's clock
         """
         pace, read_to = Pace(), 0
-        for committed in events:
-            if self.quarantine is not None:
-                return
-            if committed.position <= read_to:
-                continue
-            if committed.position != self.state.position + 1:
-                await self.fold_to_end()  # others wrote, or the log lost its end
-                read_to = self.state.position
-            elif self.digest and committed.before not in ("", self.digest):
-                others = f"experiment {self.name}: others precede {committed.position}"
-                await self._recover_lost(LogLost(others))
-                read_to = self.state.position
-            else:
-                try:
-                    await self.apply(committed.position, committed.event, committed.payload)
-                except FoldFailed as fault:
-                    self._stop(fault)
+        with self._stopped_by_faults():
+            for committed in events:
+                if self.quarantine is not None:
                     return
-                self.caught_up_at = max(self.caught_up_at, began)
-            await pace.keep()
+                if committed.position <= read_to:
+                    continue
+                if committed.position != self.state.position + 1:
+                    await self._fold_to_end()  # others wrote, or the log lost its end
+                    read_to = self.state.position
+                elif self.digest and committed.before not in ("", self.digest):
+                    others = f"experiment {self.name}: others precede {committed.position}"
+                    await self._recover_lost(LogLost(others))
+                    read_to = self.state.position
+                else:
+                    try:
+                        await self.apply(committed.position, committed.event, committed.payload)
+                        self.caught_up_at = max(self.caught_up_at, began)
+                    except (LogGap, FoldedBeforeSkipped):
+                        await self._fold_to_end()  # from a snapshot, or anew
+                        read_to = self.state.position
+                await pace.keep()
 
     async def fold_to_end(self) -> None:
-        """Fold the log up to its end or an event that cannot be folded; the caller holds the lock.
+        """Fold the log up to its end, or quarantine the experiment where that cannot be done; the
+        caller holds the lock. Raises StoreUnavailable."""
+        with self._stopped_by_faults():
+            await self._fold_to_end()
+
+    async def _fold_to_end(self) -> None:
+        """Fold the log up to its end or an event that cannot be folded.
 
         Where the log no longer holds the last folded event, the state is folded anew: a Redis host
         may come back without its last writes, and give their numbers again. Raises LogLost where
@@ -279,26 +297,34 @@ class Replica:
             except (LogGap, FoldFailed) as fault:
                 before = self.state.position
                 await self._restore_newest()
-                if self.state.position > before:
-                    logger.warning("%s; the snapshot at %d is taken", fault, self.state.position)
-                elif isinstance(fault, FoldFailed):
-                    self._stop(fault)
-                else:
+                if self.state.position <= before:
                     raise
+                logger.warning("%s; the snapshot at %d is taken", fault, self.state.position)
 
     async def catch_up(self) -> bool:
         """Fold what other processes have appended; whether there was anything. Callers that wait
-        together share one read. Raises StoreError."""
+        together share one read. Raises StoreUnavailable."""
         asked, position = asyncio.get_running_loop().time(), self.state.position
         async with self.lock:
             if self.caught_up_at <= asked:
                 await self.fold_to_end()
         return self.state.position > position
 
-    def _stop(self, fault: FoldFailed) -> None:
-        """Quarantine the experiment; nothing else is touched."""
-        self.quarantine = Quarantined(self.name, fault.position, fault.reason)
-        logger.error("%s", self.quarantine, exc_info=fault.__cause__)
+    @contextmanager
+    def _stopped_by_faults(self) -> Iterator[None]:
+        """Quarantine the experiment at any fault but those of an unreachable store."""
+        try:
+            yield
+        except StoreUnavailable:
+            raise
+        except Exception as fault:
+            at = fault.position if isinstance(fault, FoldFailed) else None
+            reason = fault.reason if isinstance(fault, FoldFailed) else str(fault)
+            reason = reason.removeprefix(f"experiment {self.name}: ")
+            self.quarantine = Quarantined(self.name, at, reason)
+            self.quarantine.__cause__ = fault
+            bug = None if isinstance(fault, StoreError) else fault
+            logger.error("%s", self.quarantine, exc_info=fault.__cause__ or bug)
 
     async def _fold_pages(self) -> None:
         anchored, pace = self.digest != "", Pace()
@@ -344,17 +370,27 @@ class Replica:
             lost_to = max(position, await found.recover())
         finally:
             self.recovered = True
+        if found.quarantine is not None and found.quarantine.position is None:
+            raise LogLost(found.quarantine.reason)
         begun = self.state.first_at, found.state.first_at
         if self.state.revision and begun[0] != begun[1] and found.quarantine is None:
             raise LogLost(
-                f"experiment {self.name}: the log was emptied, and {position} events of it were "
-                "folded: restore a backup, or start this process again to begin anew"
+                f"the log was emptied, and {position} events of it were folded: restore a backup, "
+                "or start this process again to begin anew"
             )
         logger.error("%s: the state was folded anew", fault)
         self.state, self.digest = found.state, found.digest
         self.snapshot_position, self.row = found.snapshot_position, found.row
         self.skips, self.quarantine = found.skips, found.quarantine
         self.report_loss(lost_to, max(0, row - found.row))
+
+    async def _is_back(self) -> bool:
+        """Whether a log that was lost begins as it did, as a backup does. One that was begun anew,
+        by a process that met it empty, does not."""
+        first = await record_at(self._store, self.name, 1)
+        if first is None:  # empty, or trimmed
+            return (await self._store.describe(self.name)).position > 0
+        return decode_event(first.payload).at == self.state.first_at
 
     def report_loss(self, last: int, rows: int = 0) -> None:
         """Tell that the log has lost the events up to `last`, or decision rows."""
@@ -380,10 +416,12 @@ class Replica:
         self.row = number
 
     async def expect(self, position: int) -> None:
-        """Report a loss if the log, which once had this position, ends before it."""
+        """Report a loss if the log, which once had this position, ends before it. Raises
+        StoreUnavailable, also where the experiment is quarantined."""
         async with self.lock:
             if position > self.known_to:
                 await self.fold_to_end()  # another process may be ahead
+            self.served()
             if position > self.known_to:
                 self.report_loss(position)
 

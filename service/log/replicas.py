@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from math import inf
 
-from service.errors import Quarantined, StoreError
+from service.errors import Quarantined, StoreUnavailable
 from service.log.background import Background
 from service.log.replica import Moves, Replica
 from service.log.stores import Store
@@ -92,8 +92,13 @@ class Replicas:
             return False
         try:
             return await replica.catch_up()
-        except StoreError:
+        except StoreUnavailable:
             return False  # the task that follows the log reports it
+
+    async def expect(self, name: str, position: int) -> None:
+        """Report a loss if the log of an experiment ends before this position, at which a decision
+        was made. Raises StoreUnavailable, also where the log was emptied."""
+        await (await self.join(name)).expect(position)
 
     async def moved(self) -> list[Replica]:
         """Wait until something is folded, recovered or lost; the experiments since the last

@@ -60,7 +60,7 @@ class Snapshots:
             async with replica.lock:
                 if replica.state.position == replica.snapshot_position:
                     return
-                await replica.fold_to_end()  # raises where the state is ahead of its log
+                await replica.fold_to_end()  # the state may be ahead of its log
                 if replica.state.staging or replica.quarantine is not None:
                     return
                 make = replica.state.capture(replica.digest)

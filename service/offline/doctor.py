@@ -202,8 +202,8 @@ async def _ask(client: httpx.AsyncClient, clock: Clock) -> AsyncIterator[Check]:
         message = f"is {health['status']}: it cannot write the log, and accepts no reward"
         yield fault("service", message, "repair the store; docs/troubleshooting.md")
     if health.get("quarantined"):
-        message = f"{health['quarantined']} experiments are not served: an event cannot be folded"
-        yield fault("quarantine", message, "forage repair shows the event")
+        message = f"{health['quarantined']} experiments are not served: their logs cannot be folded"
+        yield fault("quarantine", message, "forage repair and GET /status say why")
     if health["version"] != __version__:
         message = f"the service is version {health['version']}, this is {__version__}"
         yield warning("version", message, "run the same version everywhere")

@@ -1,4 +1,4 @@
-"""What `forage repair` shows: the events that stop experiments, read beside a running service."""
+"""What `forage repair` shows: what stops experiments, read beside a running service."""
 
 from dataclasses import dataclass, field
 
@@ -10,10 +10,14 @@ from service.observability.telemetry import Telemetry
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """An event that cannot be folded."""
+    """An experiment whose log cannot be folded.
+
+    position   of the event at fault; None: the log itself is lost or cannot be read
+    payload    of that event
+    """
 
     experiment: str
-    position: int
+    position: int | None
     reason: str
     payload: bytes = field(repr=False)
 
@@ -26,7 +30,8 @@ async def find_stopped(url: str, experiment: str | None = None) -> list[Stopped]
         replicas = Replicas(store, Telemetry())
         for name in await experiments_of(store, experiment):
             if stopped := (await replicas.join(name)).quarantine:
-                record = await record_at(store, name, stopped.position)
+                at = stopped.position
+                record = None if at is None else await record_at(store, name, at)
                 payload = b"" if record is None else record.payload
-                found.append(Stopped(name, stopped.position, stopped.reason, payload))
+                found.append(Stopped(name, at, stopped.reason, payload))
     return found

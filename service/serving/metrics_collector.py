@@ -20,13 +20,14 @@ PROCESS = {
     "forage_processes": "Live replicas of this log known to this process.",
     "forage_log_queue_entries": "Entries that wait for the next commit of the log.",
     "forage_buffered_decisions": "Answered decisions in memory that the log lacks.",
+    "forage_buffer_seconds": "Outage of the log that the buffer has room for, at present rates.",
     "forage_follow_lag_seconds": "Since this process last read a shared log to its end.",
     "forage_store_clock_skew_seconds": "Clock of this host less the store's, at the last commit.",
 }
 EXPERIMENT = {
     "forage_log_position": "Events folded.",
     "forage_log_losses_total": "Times that the log had lost folded events, and was folded anew.",
-    "forage_quarantined": "1 while an event that cannot be folded stops the experiment.",
+    "forage_quarantined": "1 while the experiment is not served, as its log cannot be folded.",
     "forage_snapshot_age_seconds": "Since the last snapshot.",
     "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
     "forage_sample_ratio_mismatch": "1 where the log does not hold what was drawn.",
@@ -79,6 +80,7 @@ class MetricsCollector(Collector):
         yield "forage_processes", (), float(log.presence.count)
         yield "forage_log_queue_entries", (), float(log.committer.queued)
         yield "forage_buffered_decisions", (), float(log.committer.buffered)
+        yield "forage_buffer_seconds", (), log.committer.buffer_seconds
         yield "forage_follow_lag_seconds", (), log.lag_seconds or 0.0
         yield "forage_store_clock_skew_seconds", (), log.clock_skew_seconds or 0.0
 

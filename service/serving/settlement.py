@@ -59,7 +59,7 @@ class Settlements:
         if state.deleted:
             raise Gone("the experiment of this decision was deleted")
         if ticket.position > state.position:
-            await self._log.committer.expect(name, ticket.position)
+            await self._log.replicas.expect(name, ticket.position)
         rewards = _rewards(request, [arm.arm for arm in shown], state.definition.reward)
         if self._log.clock.now(state) > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")

@@ -152,13 +152,6 @@ class Replica(Process):
         positions: dict[str, int] = answer.json()["positions"]
         return positions
 
-    async def alive(self, client: httpx.AsyncClient) -> bool:
-        """Whether /healthz answers 200."""
-        try:
-            return (await client.get(f"{self.url}/healthz")).status_code == 200
-        except httpx.TransportError:
-            return False
-
     async def ready(self, client: httpx.AsyncClient, within_s: float = READY_S) -> None:
         """Raises NotReady."""
         deadline = monotonic() + within_s

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from unittest import mock
 from unittest.mock import ANY
 from urllib.parse import quote
 
@@ -11,10 +12,10 @@ import psycopg
 import pytest
 
 from service.errors import ConfigurationError, StoreError, StoreUnavailable, UnknownSchema
-from service.log.stores import Store, open_store
+from service.log.stores import Store, open_store, postgres_connection
 from service.log.stores.base import Append, Appended, Blob, Entry, Erasure, Known, Mark
 from service.log.stores.postgres import PostgresStore
-from service.log.stores.postgres_connection import Patience
+from service.log.stores.postgres_connection import Connection, Patience
 from service.offline.doctor import Check, examine
 from service.settings import Settings
 from tests.support.clock import SetClock
@@ -350,3 +351,38 @@ async def test_a_commit_finds_its_rows_by_their_keys(store: Store, schema: Postg
     await store.close()  # a session tells what it did at its end, at the latest
     assert await asyncio.to_thread(scans) == before
     await store.open()
+
+
+# -- a failover that keeps connections open --------------------------------------------------------
+
+
+async def idle_connections(store: PostgresStore) -> list[Connection]:
+    """Let readers make some, and return them."""
+    await asyncio.gather(*(store.read("zoo", 0, 10) for _ in range(4)))
+    found = [db for db, _ in store._connections._idle]
+    assert len(found) > 1
+    return found
+
+
+@over_postgres
+async def test_a_commit_that_is_refused_asks_the_address_again(
+    store: PostgresStore, schema: PostgresSchema
+) -> None:
+    """The old primary is read-only, and keeps all connections. New ones lead to another server."""
+    for db in await idle_connections(store):
+        await db.execute("SET default_transaction_read_only = on")
+    with pytest.raises(StoreUnavailable, match="read-only"):
+        await store.commit([event("a")])
+    assert isinstance((await store.commit([event("a")]))[0], Appended)
+
+
+@over_postgres
+async def test_who_only_reads_asks_the_address_again_after_a_while(
+    store: PostgresStore, schema: PostgresSchema
+) -> None:
+    known = await idle_connections(store)
+    await store.read("zoo", 0, 10)
+    assert store._connections._idle[-1][0] in known
+    with mock.patch.object(postgres_connection, "RECONNECT_S", 0.0):
+        await store.read("zoo", 0, 10)
+    assert [db for db, _ in store._connections._idle if db in known] == []

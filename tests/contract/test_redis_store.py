@@ -3,16 +3,17 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest import mock
 from unittest.mock import ANY, AsyncMock
 
 import pytest
 
 from service.errors import StoreError, StoreUnavailable, UnknownSchema
-from service.log.stores import Store, open_store, redis_fitness
+from service.log.stores import Store, open_store, redis_connection, redis_fitness
 from service.log.stores.base import Append, Appended, Cut, Entry, Erasure, Known, Mark
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
@@ -304,3 +305,75 @@ def test_a_connection_lost_just_before_a_write_is_a_log_that_is_gone() -> None:
         store._redis._client.execute_command = AsyncMock(side_effect=RuntimeError(text))
         with pytest.raises(error):
             asyncio.run(store.experiments())
+
+
+# -- a failover that keeps connections open --------------------------------------------------------
+
+
+@dataclass
+class Failover:
+    """Two servers, and an address that leads to the first until `switch`."""
+
+    address: Path
+    old: RedisServer
+    new: RedisServer
+
+    def switch(self) -> None:
+        self.address.unlink()
+        self.address.symlink_to(self.new.folder / "redis.sock")
+
+
+@pytest.fixture
+def failover(tmp_path: Path) -> Iterator[Failover]:
+    folders = [tmp_path / name for name in ("old", "new")]
+    for folder in folders:
+        folder.mkdir()
+    with redis_server(folders[0]) as old, redis_server(folders[1]) as new:
+        address = tmp_path / "address.sock"
+        address.symlink_to(folders[0] / "redis.sock")
+        yield Failover(address, old, new)
+
+
+def over_failover(scenario: Callable[[Store, Failover], Awaitable[None]]) -> Test:
+    def run(failover: Failover, work: Scenario) -> None:
+        url = f"unix://{failover.address}?db=0"
+        Backend(lambda: RedisStore(url, patience=PATIENT)).run(work)
+
+    return as_test(scenario, run, "failover")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("REPLICAOF", "127.0.0.1", "1"),
+        ("CONFIG", "SET", "min-replicas-to-write", "1"),
+        ("CONFIG", "SET", "maxmemory", "1"),
+    ],
+    ids=["read-only", "too few replicas", "full"],
+)
+@over_failover
+async def test_a_commit_that_is_refused_asks_the_address_again(
+    store: Store, failover: Failover, command: tuple[str, ...]
+) -> None:
+    """The old primary keeps all connections; they are idle, and the readers' among them."""
+    await asyncio.gather(*(store.read("zoo", 0, 10) for _ in range(8)))
+    failover.old.command(*command)
+    failover.switch()
+    with pytest.raises(StoreUnavailable):
+        await store.commit([event("a")])
+    assert isinstance((await store.commit([event("a")]))[0], Appended)
+    assert len(await store.read("zoo", 0, 10)) == 1
+    assert failover.new.command("XLEN", "forage:{zoo}:events") == 1
+
+
+@over_failover
+async def test_who_only_reads_asks_the_address_again_after_a_while(
+    store: Store, failover: Failover
+) -> None:
+    failover.switch()
+    other = RedisStore(failover.new.url, patience=PATIENT)
+    await other.commit([event("a")])
+    await other.close()
+    assert await store.read("zoo", 0, 10) == []
+    with mock.patch.object(redis_connection, "RECONNECT_S", 0.0):
+        assert len(await store.read("zoo", 0, 10)) == 1

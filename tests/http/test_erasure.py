@@ -1,17 +1,20 @@
 """DELETE /units/{unit}: all that the log holds of a unit goes, what was learned together stays."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import quote
 
 import httpx
 import pytest
 
 from service.errors import StoreUnavailable
+from service.log import committer
 from service.log.stores import open_store
-from service.log.stores.base import Erasure
+from service.log.stores.base import CommitResult, Entry, Erasure
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
@@ -183,6 +186,27 @@ def test_decisions_that_wait_in_memory_go_too(wire: Wire) -> None:
     erase(wire, "ann")
     assert wire.services.log.committer.buffered == 0
     wire.refuse(410, waiting)
+
+
+class Distant(MemoryStore):
+    """A commit takes its time, and reads none."""
+
+    async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
+        await asyncio.sleep(0.01)
+        return await super().commit(entries)
+
+
+def test_decisions_on_their_way_out_of_memory_go_too() -> None:
+    """They were made while the log was gone. It is back, and takes them in several commits."""
+    with serving(Distant()) as wire, mock.patch.object(committer, "DRAINED_BYTES", 1):
+        writer = wire.services.log.committer
+        writer.degraded = True
+        waiting = [wire.select(unit=unit, policy="linucb") for unit in ("ben", "eve", "ann")]
+        writer.degraded = False
+        assert erase(wire, "ann") == {"shop": {"decisions": 1, "events": 0}}
+        wire.sleep(1.0)
+        expect_gone(wire, waiting[2])
+        wire.refuse(410, waiting[2])
 
 
 def test_decisions_on_their_way_into_a_slow_log_go_too() -> None:

@@ -112,7 +112,7 @@ def test_another_process_that_was_first_is_followed() -> None:
 
 def test_while_the_log_is_gone_a_key_holds_in_the_process_and_later_in_the_log() -> None:
     disk = Disk()
-    with serving(disk, buffer_decisions=3) as wire:
+    with serving(disk) as wire:
         before = asked(wire, "before")
         disk.full = True
         first, again = (asked(wire, "k") for _ in range(2))

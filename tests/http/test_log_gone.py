@@ -1,6 +1,7 @@
 """The log cannot be written: decisions go on, rewards wait, and the service says so."""
 
 from collections.abc import Iterator
+from math import inf
 
 import pytest
 
@@ -11,6 +12,9 @@ from tests.support.stores import Disk
 
 CAT = {"persona": "cat"}
 
+BUFFER_BYTES = 3_000
+"""Room for three decisions of the shop, and not for four."""
+
 
 @pytest.fixture
 def disk() -> Disk:
@@ -19,7 +23,7 @@ def disk() -> Disk:
 
 @pytest.fixture
 def wire(disk: Disk) -> Iterator[Wire]:
-    with serving(disk, buffer_decisions=3) as wire:
+    with serving(disk, buffer_bytes=BUFFER_BYTES) as wire:
         yield wire
         disk.full = disk.gone = False
 
@@ -182,3 +186,24 @@ def test_a_decision_whose_features_only_the_log_can_hold_is_not_made(
     assert wire.select(experiment="shop")["logged"] is False
     returns(wire, disk)
     assert wire.select(**question)["logged"] is True
+
+
+def test_a_metric_says_how_long_an_outage_the_memory_bridges(disk: Disk) -> None:
+    """Rows of some 900 bytes, ten a second: 90,000 bytes last about ten seconds."""
+    with serving(disk, buffer_bytes=90_000) as wire:
+        assert wire.metrics()["forage_buffer_seconds"] == inf
+        for _ in range(30):
+            wire.select(policy="linucb")
+            wire.clock.skip(0.1)
+        bridged = wire.metrics()["forage_buffer_seconds"]
+        assert 9 < bridged < 11
+        disk.full = True
+        for _ in range(10):
+            wire.select(policy="linucb")
+            wire.clock.skip(0.1)
+        assert wire.metrics()["forage_buffer_seconds"] == pytest.approx(bridged - 1, abs=0.2)
+        wire.clock.skip(3_600)
+        assert (
+            wire.metrics()["forage_buffer_seconds"] > 1_000
+        )  # the rate is that of the last minute
+        disk.full = False

@@ -8,6 +8,9 @@ import pytest
 from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.stores import SlowDisk
 
+BUFFER_BYTES = 5_000
+"""Room for five decisions of the shop, and not for six."""
+
 BODY = {"context": {"persona": "cat"}, "policy": "linucb"}
 
 
@@ -18,7 +21,7 @@ def disk() -> SlowDisk:
 
 @pytest.fixture
 def wire(disk: SlowDisk) -> Iterator[Wire]:
-    with serving(disk, select_log_seconds=0.1, buffer_decisions=5) as wire:
+    with serving(disk, select_log_seconds=0.1, buffer_bytes=BUFFER_BYTES) as wire:
         yield wire
         disk.fails = False
         disk.free.set()

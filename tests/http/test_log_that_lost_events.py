@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 from msgspec import structs
@@ -10,7 +11,7 @@ from msgspec import structs
 from service.log.committer import RETRY_SECONDS
 from service.log.stores.base import Append, digest
 from service.state.events import LogTruncated, decode_event, encode_event
-from tests.support.service import Wire, serving
+from tests.support.service import Wire, expect_problem, serving
 from tests.support.stores import Disk
 
 LOSSES = 'forage_log_losses_total{experiment="shop"}'
@@ -137,6 +138,14 @@ def test_after_a_clean_restart_a_loss_is_noticed_before_the_next_acknowledgement
         assert wire.rewards() == 4
 
 
+def expect_quarantined(wire: Wire) -> None:
+    """The process lives, and its only experiment is not served."""
+    health = wire.get("/healthz")
+    assert health.status_code == 200
+    assert (health.json()["status"], health.json()["quarantined"]) == ("ok", 1)
+    assert wire.get("/readyz").status_code == 503
+
+
 @pytest.mark.parametrize("notice", ["by itself", "by a reward"])
 def test_an_emptied_log_is_not_served_as_if_it_were_new(
     store: Forgetful, notice: str, caplog: pytest.LogCaptureFixture
@@ -153,9 +162,8 @@ def test_an_emptied_log_is_not_served_as_if_it_were_new(
             assert "the log was emptied" in caplog.text
         wire.sleep(2.5 * RETRY_SECONDS)
         assert wire.get("/readyz").status_code == 503
-        health = wire.get("/healthz")
-        assert (health.status_code, health.json()["status"]) == (503, "failed")
-        wire.refuse(503, decision)
+        expect_quarantined(wire)
+        assert "the log was emptied" in wire.refuse(503, decision)["detail"]
 
 
 def test_a_log_that_was_emptied_and_begun_anew_is_not_gone_on_with(
@@ -186,8 +194,57 @@ def test_a_reward_from_another_replica_that_meets_an_emptied_log_is_refused(
     with serving(store) as wire:
         store.lose(store.end())
         wire.refuse(503, decision)
-        health = wire.get("/healthz")
-        assert (health.status_code, health.json()["status"]) == (503, "failed")
+        expect_quarantined(wire)
+
+
+@pytest.mark.parametrize("backup", ["newest", "older"])
+def test_a_lost_log_stops_its_own_experiment_until_it_is_back(
+    store: Forgetful, backup: str
+) -> None:
+    """The keys of one experiment are deleted under a running service, and restored later."""
+    with serving(store) as wire:
+        wire.teach(3)
+        assert wire.put("/experiments/other", wire.definition()).status_code == 201
+        whole = deepcopy(store._experiments["shop"])
+        decision = wire.select(experiment="shop")
+        store.lose(store.end())
+        wire.until(lambda: wire.get("/healthz").json()["quarantined"] == 1)
+        (stopped,) = wire.get("/status").json()["quarantined"]
+        assert (stopped["name"], stopped["position"]) == ("shop", None)
+        assert "the log was emptied, and 4 events" in stopped["reason"]
+        body = {"experiment": "shop", "context": {"persona": "cat"}}
+        expect_problem(wire.post("/select", body), 503)
+        other = wire.select(experiment="other", policy="linucb")
+        assert other["logged"] is True
+        assert wire.reward(other, 1.0) == "accepted"
+        assert wire.metrics()["forage_degraded"] == 0
+        assert wire.get("/readyz").status_code == 200
+        anew = structs.replace(decode_event(whole.events[1]), at=1e9)
+        wire.run(store.commit([Append("shop", encode_event(anew), {})]))
+        wire.sleep(2.0)
+        assert wire.get("/healthz").json()["quarantined"] == 1  # begun anew by another process
+        store._experiments["shop"] = whole
+        if backup == "older":
+            store.lose(1)
+        wire.until(lambda: wire.get("/healthz").json()["quarantined"] == 0)
+        assert wire.policy("linucb", "shop")["rewards"] == (3 if backup == "newest" else 2)
+        assert wire.reward(decision, 1.0) == "accepted"
+
+
+def test_a_log_that_begins_later_than_any_snapshot_stops_its_own_experiment(
+    store: Forgetful,
+) -> None:
+    """Before, the service did not start."""
+    with serving(store) as wire:
+        wire.teach(3)
+        assert wire.put("/experiments/other", wire.definition()).status_code == 201
+    shop = store._experiments["shop"]
+    shop.snapshots.clear()
+    del shop.events[1]
+    with serving(store) as wire:
+        (stopped,) = wire.get("/status").json()["quarantined"]
+        assert (stopped["name"], stopped["position"]) == ("shop", None)
+        assert wire.reward(wire.select(experiment="other", policy="linucb"), 1.0) == "accepted"
 
 
 def test_a_log_that_was_gone_and_comes_back_without_events(

@@ -1,7 +1,9 @@
 """A commit of several experiments: one that is held up delays its own answers alone."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from unittest import mock
 
 import pytest
 
@@ -9,6 +11,8 @@ from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.errors import StoreUnavailable
 from service.http.services import Services
+from service.log import committer
+from service.log.committer import RETRY_SECONDS
 from service.log.stores.base import Append, CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
@@ -23,23 +27,29 @@ from tests.unit.folding import shop
 class Faulty(MemoryStore):
     """Commits while the gate is open. `lost` answers are lost, `failures` commits change nothing.
 
-    shared   by other processes
+    shared    by other processes
+    call_s    what a commit takes
+    most      entries that fit into one
+    largest   entries that one commit has had
     """
 
     def __init__(self, *, shared: bool = False) -> None:
         super().__init__()
         self.shared = shared  # type: ignore[misc]
         self.gate, self.lost, self.failures = asyncio.Event(), False, 0
+        self.call_s, self.most, self.largest = 0.0, 1_000, 0
         self.gate.set()
 
     async def commit(self, entries: Sequence[Entry]) -> list[CommitResult]:
         await self.gate.wait()
-        if self.failures:
-            self.failures -= 1
+        await asyncio.sleep(self.call_s)
+        if self.failures or len(entries) > self.most:
+            self.failures = max(0, self.failures - 1)
             raise StoreUnavailable("redis://log:6379/0: Timeout reading from log:6379")
         outcomes = await super().commit(entries)
         if self.lost:
             raise StoreUnavailable("no reply")
+        self.largest = max(self.largest, len(entries))
         return outcomes
 
 
@@ -196,3 +206,85 @@ async def test_decisions_that_wait_outlive_commits_that_fail(
     assert (answer.logged, services.log.committer.buffered) == (False, 1)
     await until(lambda: not services.log.committer.buffered)
     assert await store.decision("quick", answer.decision.id) is not None
+
+
+@asynccontextmanager
+async def selects_each_millisecond(services: Services) -> AsyncIterator[None]:
+    """Traffic that does not stop while the block runs."""
+
+    async def ask() -> None:
+        async with asyncio.TaskGroup() as asked:
+            while True:
+                asked.create_task(token(services, "quick"))
+                await asyncio.sleep(0.001)
+
+    traffic = asyncio.create_task(ask())
+    try:
+        yield
+    finally:
+        traffic.cancel()
+        await asyncio.gather(traffic, return_exceptions=True)
+
+
+async def first_accepted(services: Services, experiment: str) -> float:
+    """Return the seconds until a reward is accepted that is sent again and again."""
+    loop, decision = asyncio.get_running_loop(), await token(services, experiment)
+    began = loop.time()
+    while True:
+        with suppress(StoreUnavailable):
+            await settle(services, decision)
+            return loop.time() - began
+        await asyncio.sleep(0.01)
+
+
+@over_a_shared_store
+async def test_rewards_are_accepted_again_while_selects_go_on(
+    services: Services, store: Faulty
+) -> None:
+    """One commit fails, as when Redis cuts a connection: each select then waits in memory."""
+    store.call_s = 0.005
+    async with selects_each_millisecond(services):
+        await asyncio.sleep(0.05)
+        store.failures = 1
+        await until(lambda: services.log.committer.degraded)
+        assert await first_accepted(services, "slow") < 1.0
+        assert not services.log.committer.degraded
+        await until(lambda: not services.log.committer.buffered)
+
+
+@over_two_experiments
+async def test_what_waits_in_memory_is_written_beside_live_traffic(
+    services: Services, store: Faulty
+) -> None:
+    """An outage of a second leaves more than one commit takes: it goes in several, and the traffic
+    meanwhile is logged as ever."""
+    store.call_s = 0.005
+    async with selects_each_millisecond(services):
+        store.failures = 1_000
+        await until(lambda: services.log.committer.buffered >= 800)
+        store.failures = 0
+        with mock.patch.object(committer, "DRAINED_BYTES", 20_000):  # some twenty rows
+            await until(lambda: not services.log.committer.degraded)
+            left = services.log.committer.buffered
+            assert left > 700
+            store.largest = 0
+            question = SelectRequest({"pet": "cat"}, experiment="slow")
+            assert (await services.selector.select(question)).logged
+            assert 0 < services.log.committer.buffered < left
+            await until(lambda: not services.log.committer.buffered)
+            assert store.largest < 60
+
+
+@over_two_experiments
+async def test_a_log_that_takes_no_large_commit_stays_gone(
+    services: Services, store: Faulty
+) -> None:
+    """A disk that is nearly full takes an empty commit: rewards are not refused and accepted in
+    turns."""
+    store.most = 0
+    await token(services, "quick")
+    await until(lambda: services.log.committer.degraded)
+    await asyncio.sleep(5 * RETRY_SECONDS)
+    assert services.log.committer.degraded
+    store.most = 1_000
+    await until(lambda: not services.log.committer.degraded)

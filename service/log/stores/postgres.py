@@ -56,7 +56,17 @@ from service.log.stores.postgres_connection import (
     PostgresConnections,
     our_errors,
 )
-from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Store, Values
+from service.log.stores.store import (
+    RECONNECT_S,
+    SECRET,
+    START,
+    Cursor,
+    Keyed,
+    Ordered,
+    Page,
+    Store,
+    Values,
+)
 
 PATIENCE = Patience()
 POLL_S = 0.5
@@ -317,17 +327,18 @@ class PostgresStore(Store):
     async def _listen(self) -> None:
         """Wake those that wait for an experiment, at each commit of it."""
         while True:
-            with suppress(StoreUnavailable):
+            try:
                 db = await self._connections.connect()
                 try:
                     with our_errors(self._connections.name):
                         await db.execute("LISTEN forage")
                         self._wake()  # what came before was not heard
-                        async for heard in db.notifies():
+                        async for heard in db.notifies(timeout=RECONNECT_S):
                             self._wake(heard.payload)
                 finally:
                     await db.close()
-            await asyncio.sleep(POLL_S)
+            except StoreUnavailable:
+                await asyncio.sleep(POLL_S)
 
     def _wake(self, of: str | None = None) -> None:
         for moved, names in self._waiting.items():

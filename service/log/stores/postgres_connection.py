@@ -23,7 +23,7 @@ from service.errors import (
     StoreError,
     StoreUnavailable,
 )
-from service.log.stores.store import expect_layout
+from service.log.stores.store import RECONNECT_S, expect_layout
 
 LAYOUT = 1
 """The number of the tables below. Raise it with every change of them."""
@@ -128,30 +128,37 @@ class PostgresConnections:
         self._settings = settings_of(url)
         self.name = name_of(self._settings)
         self._patience = patience
-        self._idle: list[Connection] = []
+        self._idle: list[tuple[Connection, float]] = []  # and when they were made
         self._free = asyncio.Semaphore(CONNECTIONS)
 
     async def close(self) -> None:
         while self._idle:
-            await self._idle.pop().close()
+            db, _ = self._idle.pop()
+            await db.close()
 
     @asynccontextmanager
     async def use(self, seconds: float) -> AsyncIterator[Connection]:
-        """Yield a connection of the caller's own, which is cut after some seconds."""
+        """Yield a connection of the caller's own, which is cut after some seconds.
+
+        After a fault the next call connects again, since the address may lead to another server by
+        then.
+        """
         async with self._free:
-            db, loop = await self._take(), asyncio.get_running_loop()
+            (db, made), loop = await self._take(), asyncio.get_running_loop()
             watch = loop.call_later(seconds, _cut, db)
             try:
                 with our_errors(self.name):
                     yield db
             except BaseException as error:
                 await db.close()  # its transaction may be open
+                if isinstance(error, StoreUnavailable):
+                    await self.close()
                 if isinstance(error, StoreUnavailable) and watch.when() <= loop.time():
                     raise StoreUnavailable(f"{self.name}: no reply in {seconds:g} s") from error
                 raise
             finally:
                 watch.cancel()
-            self._idle.append(db)
+            self._idle.append((db, made))
 
     @asynccontextmanager
     async def transaction(self, seconds: float) -> AsyncIterator[Connection]:
@@ -161,13 +168,14 @@ class PostgresConnections:
             yield db
             await db.execute("COMMIT")
 
-    async def _take(self) -> Connection:
+    async def _take(self) -> tuple[Connection, float]:
+        now = asyncio.get_running_loop().time()
         while self._idle:
-            db = self._idle.pop()
-            if _quiet(db):
-                return db
+            db, made = self._idle.pop()
+            if made + RECONNECT_S > now and _quiet(db):
+                return db, made
             await db.close()
-        return await self.connect()
+        return await self.connect(), now
 
     async def connect(self) -> Connection:
         """Return a connection that is not kept."""

@@ -1,19 +1,21 @@
 """The connections to Redis: one round trip for each call, with the errors of `service.errors`."""
 
+import asyncio
 import math
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from service.errors import StoreUnavailable
 from service.log.stores.redis_scripts import Command
 from service.log.stores.redis_url import client_of, name_of
+from service.log.stores.store import RECONNECT_S
 
 CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
 WAITERS = 4
@@ -46,6 +48,7 @@ class RedisConnection:
         self._client = client_of(url, CONNECTIONS, patience.connect_s, patience.reply_s)
         waits_s = patience.block_s + patience.reply_s
         self._waiter = client_of(url, WAITERS, patience.connect_s, waits_s)
+        self._connected_at = -math.inf
         self.name = name_of(url)
 
     async def close(self) -> None:
@@ -53,7 +56,7 @@ class RedisConnection:
         await self._waiter.aclose()
 
     async def do(self, *command: Reply) -> Reply:
-        with self._our_errors():
+        async with self._our_errors():
             return await self._client.execute_command(*command)
 
     async def all(self, commands: Sequence[Command], *, transaction: bool = False) -> list[Reply]:
@@ -61,7 +64,7 @@ class RedisConnection:
         pipeline = self._client.pipeline(transaction=transaction)
         for command in commands:
             pipeline.execute_command(*command)
-        with self._our_errors():
+        async with self._our_errors():
             # not raise_on_error: its message repeats the command, payload included
             replies: list[Reply] = await pipeline.execute(raise_on_error=False)
             for reply in replies:
@@ -75,6 +78,7 @@ class RedisConnection:
             return await self.all(commands)
         *replies, held = await self.all([*commands, ("WAIT", self.replicas, WAIT_MS)])
         if held < self.replicas:
+            await self._disconnect_idle()
             raise StoreUnavailable(
                 f"{self.name}: {held} of {self.replicas} replicas of Redis hold the last commit"
             )
@@ -82,7 +86,7 @@ class RedisConnection:
 
     async def information(self, *command: str) -> Mapping[str, Reply]:
         """Return the reply to an administrator's command; nothing where hosted Redis refuses it."""
-        with self._our_errors():
+        async with self._our_errors():
             try:
                 found: Mapping[str, Reply] = await self._client.execute_command(*command)
             except ResponseError:
@@ -93,7 +97,7 @@ class RedisConnection:
         """Wait for a stream to pass its number, and return whether one has."""
         block_ms = math.ceil(1000 * min(seconds, self._patience.block_s))
         after = [f"0-{number}" for number in streams.values()]
-        with self._our_errors():
+        async with self._our_errors():
             found = await self._waiter.execute_command(
                 "XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams, *after
             )
@@ -108,17 +112,29 @@ class RedisConnection:
             cursor = int(cursor)
             yield [key.decode() for key in keys]
 
-    @contextmanager
-    def _our_errors(self) -> Iterator[None]:
-        """Raise StoreUnavailable for every fault: down, slow, out of memory, read-only, loading."""
+    @asynccontextmanager
+    async def _our_errors(self) -> AsyncIterator[None]:
+        """Raise StoreUnavailable for every fault: down, slow, out of memory, read-only, loading.
+
+        The next call connects again, since the address may lead to another server by then.
+        """
+        if self._connected_at + RECONNECT_S < asyncio.get_running_loop().time():
+            await self._disconnect_idle()
         try:
             yield
         except (RedisConnectionError, RedisTimeoutError, ResponseError) as error:
+            await self._disconnect_idle()
             raise StoreUnavailable(f"{self.name}: {error}") from error
         except RuntimeError as error:
             if "handler is closed" not in str(error):  # uvloop: it was lost before the write
                 raise
             raise StoreUnavailable(f"{self.name}: the connection was lost") from error
+
+    async def _disconnect_idle(self) -> None:
+        self._connected_at = asyncio.get_running_loop().time()
+        for client in (self._client, self._waiter):
+            with suppress(RedisError, OSError):  # a connection that is broken already
+                await client.connection_pool.disconnect(inuse_connections=False)
 
 
 def pattern_of(prefix: str) -> str:

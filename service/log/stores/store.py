@@ -42,6 +42,10 @@ Values = dict[str, Any]
 SECRET: Literal["secret"] = "secret"  # noqa: S105
 SECRET_BYTES = 32
 
+RECONNECT_S = 60.0
+"""Age at which an idle connection to a server is closed. After a failover the address leads to
+another server, while the old one may keep its connections and answer readers for ever."""
+
 MOST_SKEW_S = 60.0
 """Seconds between the clocks of a service and of its store beyond which nothing is written."""
 

@@ -150,7 +150,9 @@ function succeed() {
     degraded
       ? "The log cannot be written: decisions are made from memory and wait for it; rewards are refused until it is back."
       : stopped
-        ? `${stopped.name} is not served: the event at position ${stopped.position} of its log cannot be folded (${stopped.reason}). Run forage repair.`
+        ? stopped.position === null
+          ? `${stopped.name} is not served: ${stopped.reason}.`
+          : `${stopped.name} is not served: the event at position ${stopped.position} of its log cannot be folded (${stopped.reason}). Run forage repair.`
         : behind
           ? "This process has not read the shared log for a while: figures and decisions are of an older state."
           : "",
