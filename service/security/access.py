@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from limits import RateLimitItem
-
 from service.clock import SYSTEM, Clock
 from service.definition.select_request import SelectRequest
 from service.errors import (
@@ -24,9 +22,9 @@ from service.errors import (
 )
 from service.observability.telemetry import Count, Telemetry
 from service.security.addresses import Headers
-from service.security.keys import Key, KeyRing, KeyScope, digest_of, mint, now, rate_of, read_keys
+from service.security.keys import Key, KeyRing, KeyScope, digest_of, mint, now, read_keys
 from service.security.profile import FREE, Profile
-from service.security.rates import Rates
+from service.security.rates import Rate, Rates
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +59,7 @@ class Grant:
     origins: frozenset[bytes] = frozenset()
     until: float = math.inf
     revoked: bool = False
-    rate: RateLimitItem | None = None
+    rate: Rate | None = None
     name: str = ""
     profile: Profile = FREE
 
@@ -205,9 +203,7 @@ class Access:
             raise self.count("wrong", Unauthorized("several keys were sent: send one"))
         return keys[0], origins
 
-    def _hit(
-        self, kind: str, grant: Grant, rate: RateLimitItem, who: str, rest: int, whole: int
-    ) -> None:
+    def _hit(self, kind: str, grant: Grant, rate: Rate, who: str, rest: int, whole: int) -> None:
         """rest: the cost to be counted now. whole: that of the request."""
         seconds = self.rates.hit(kind, rate, (grant.id, who), rest)
         if not seconds:
@@ -250,7 +246,7 @@ class Access:
             frozenset(each.encode() for each in key.origins),
             key.expires.timestamp() if key.expires else math.inf,
             key.revoked is not None,
-            rate_of(key.rate) if key.rate else None,
+            Rate.parse(key.rate) if key.rate else None,
             key.name,
             key.limits,
         )

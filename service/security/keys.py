@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Annotated, Generic, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from limits import RateLimitItem, parse
 from msgspec import structs
 from pydantic import (
     AfterValidator,
@@ -39,6 +38,7 @@ from service.errors import ConfigurationError
 from service.features.declaration import Name
 from service.security.hosts import origin_of
 from service.security.profile import FREE, STRICT, Profile
+from service.security.rates import Rate
 
 KeyScope = Literal["select", "reward", "admin", "metrics"]
 
@@ -55,20 +55,9 @@ PUBLIC: frozenset[KeyScope] = frozenset({"select", "reward"})
 Known = TypeVar("Known")
 
 
-def rate_of(text: str) -> RateLimitItem:
-    """Raises ValueError."""
-    try:
-        rate = parse(text)
-    except ValueError as fault:
-        raise ValueError(f'{text!r} is no rate, such as "100/second"') from fault
-    if rate.amount < 1 or rate.multiples < 1:
-        raise ValueError("a rate lets one request through at least")
-    return rate
-
-
 def _checked_rate(text: str) -> str:
     if text != "none":
-        rate_of(text)
+        Rate.parse(text)
     return text
 
 
@@ -103,7 +92,7 @@ class KeyProfile(BaseModel):
                 case "most_arms":
                     changes["arms"] = value
                 case "rate_per_address" | "rate_per_unit":
-                    rate = None if value == "none" else rate_of(value)
+                    rate = None if value == "none" else Rate.parse(value)
                     changes[name.removeprefix("rate_per_")] = rate
                 case _:
                     changes[name] = value
@@ -115,7 +104,7 @@ class Key(BaseModel):
 
     experiments   it is good for these alone; None: for all
     origins       it is a browser's, good in pages of these origins alone; empty: a server's
-    rate          as of the library `limits`: "100/second", "5000 per hour"
+    rate          "100/second", "5000 per 2 hours"
     profile       limits of the content of its requests
     """
 
@@ -142,7 +131,7 @@ class Key(BaseModel):
     @classmethod
     def _rate(cls, rate: str | None) -> str | None:
         if rate is not None:
-            rate_of(rate)
+            Rate.parse(rate)
         return rate
 
     @model_validator(mode="after")

@@ -4,11 +4,11 @@ from itertools import islice
 from math import inf
 
 import msgspec
-from limits import RateLimitItem, parse
 from msgspec import structs
 
 from service.definition.select_request import InlineArm, RequestedArms, SelectRequest
 from service.errors import Fault, Forbidden
+from service.security.rates import Rate
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +29,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     batch: float = inf
     text: float = inf
     body_bytes: float = inf
-    address: RateLimitItem | None = None
-    unit: RateLimitItem | None = None
+    address: Rate | None = None
+    unit: Rate | None = None
 
     @property
     def described(self) -> str:
@@ -93,8 +93,8 @@ STRICT = Profile(
     batch=20,
     text=128,
     body_bytes=16_384,
-    address=parse("3000/minute"),
-    unit=parse("300/minute"),
+    address=Rate.parse("3000/minute"),
+    unit=Rate.parse("300/minute"),
 )
 """Of a key with origins, which everybody can read in a page. A page with two rankings and their
 rewards costs 14: a visitor would have to open 20 a minute to reach the rate of a unit, and 200

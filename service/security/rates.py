@@ -1,10 +1,18 @@
 """Rates over a sliding window of time, counted in bounded memory."""
 
+import re
 from collections import defaultdict
-
-from limits import RateLimitItem
+from typing import NamedTuple, Self
 
 from service.clock import SYSTEM, Clock
+
+UNITS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+"""Seconds in each unit of time of a rate."""
+
+RATE = re.compile(
+    rf"(\d{{1,9}})\s*(?:/|per\s)\s*(?:(\d{{1,9}})\s*)?({'|'.join(UNITS)})s?",
+    re.ASCII | re.IGNORECASE,
+)
 
 MOST, SHARED = 100_000, 4_096
 """Callers with a counter of their own in windows of one length, and the counters that all further
@@ -12,6 +20,33 @@ ones share: 8 MB a window and as much for the previous one. Addresses and units 
 
 ROUNDING = 1e-6
 """Seconds, at most: 17 must not become 16.999."""
+
+
+class Rate(NamedTuple):
+    """A cost that a window of so many seconds lets through."""
+
+    amount: int
+    seconds: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read "100/second", "5000 per hour" or "10 per 2 days". Raises ValueError."""
+        found = RATE.fullmatch(text.strip())
+        if found is None:
+            raise ValueError(
+                f'{text!r} is no rate, such as "100/second" or "5000 per 2 hours" '
+                f"(units: {', '.join(UNITS)})"
+            )
+        amount, count, unit = found.groups()
+        rate = cls(int(amount), int(count or 1) * UNITS[unit.lower()])
+        if not all(rate):
+            raise ValueError("a rate lets one request through at least")
+        return rate
+
+    def __str__(self) -> str:
+        unit = next(unit for unit in reversed(UNITS) if self.seconds % UNITS[unit] == 0)
+        count = self.seconds // UNITS[unit]
+        return f"{self.amount}/{unit}" if count == 1 else f"{self.amount} per {count} {unit}s"
 
 
 class _Window:
@@ -36,13 +71,13 @@ class Rates:
         self.clock = clock
         self._windows: dict[tuple[str, int], _Window] = defaultdict(_Window)
 
-    def hit(self, kind: str, rate: RateLimitItem, who: tuple[str, str], cost: int) -> int:
+    def hit(self, kind: str, rate: Rate, who: tuple[str, str], cost: int) -> int:
         """Count a cost and return 0, or count nothing and return the seconds until it would pass:
         for a cost above the whole rate, the length of the window.
 
         kind: of the caller; each kind has its own counters
         """
-        seconds = rate.get_expiry()
+        seconds = rate.seconds
         if cost > rate.amount:
             return seconds
         index, elapsed = divmod(self.clock.monotonic(), seconds)

@@ -124,7 +124,7 @@ def test_above_its_rate_a_key_is_told_when_to_come_again(wire: Wire, keys: Keys)
     assert statuses == [200, 200, 200, 429, 429]
     answer = wire.get("/experiments", headers=keys.headers("slow"))
     problem = expect_problem(answer, 429)
-    assert "3 per 1 minute" in problem["detail"]
+    assert "the rate of this key is 3/minute" in problem["detail"]
     assert 1 <= int(answer.headers["retry-after"]) <= 60
     assert status(wire, keys, "also slow") == 200  # each has its own
     assert status(wire, keys, "ops") == 200

@@ -3,11 +3,36 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from limits import parse
 
 from service.security import rates
-from service.security.rates import Rates
+from service.security.rates import Rate, Rates
 from tests.support.clock import FixedClock
+
+
+def test_a_rate_is_an_amount_for_a_span_of_time() -> None:
+    assert Rate.parse("100/second") == Rate(100, 1)
+    assert Rate.parse(" 5000 per  2 Hours ") == Rate(5_000, 7_200)
+    for text in ("3/minute", "5000 per 2 hours", "7/day", "10 per 90 seconds"):
+        assert str(Rate.parse(text)) == text
+    assert str(Rate.parse("10 per 24 hours")) == "10/day"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("often", "units: second, minute, hour, day"),
+        ("5/second; 3/minute", "is no rate"),
+        ("1/fortnight", "is no rate"),
+        ("1perhour", "is no rate"),
+        ("٣/second", "is no rate"),
+        ("9999999999/second", "is no rate"),
+        ("0/second", "lets one request through"),
+        ("1/0 seconds", "lets one request through"),
+    ],
+)
+def test_what_is_no_rate_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Rate.parse(text)
 
 
 @pytest.fixture(params=[0.0, 600.0, 6e9])
@@ -17,7 +42,7 @@ def clock(request: pytest.FixtureRequest) -> FixedClock:
 
 
 def test_a_rate_lets_so_much_through_and_the_rest_once_time_has_passed(clock: FixedClock) -> None:
-    counted, rate = Rates(clock), parse("10/minute")
+    counted, rate = Rates(clock), Rate.parse("10/minute")
 
     def hit(cost: int) -> int:
         return counted.hit("key", rate, ("a", ""), cost)
@@ -38,7 +63,7 @@ def test_a_rate_lets_so_much_through_and_the_rest_once_time_has_passed(clock: Fi
 @example([(0.0, 1), (1.0, 1)], 9)
 @example([(0.0, 1), (0.0, 1), (3.0, 1)], 8)
 def test_who_waits_as_long_as_he_is_told_passes(asked: list[tuple[float, int]], cost: int) -> None:
-    clock, rate = FixedClock(1e6), parse("10/minute")
+    clock, rate = FixedClock(1e6), Rate.parse("10/minute")
     counted = Rates(clock)
     for wait, each in asked:
         clock.at += wait
@@ -51,7 +76,7 @@ def test_who_waits_as_long_as_he_is_told_passes(asked: list[tuple[float, int]], 
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(1, 10)), max_size=60))
 def test_no_window_holds_more_than_the_rate_and_a_half(asked: list[tuple[float, int]]) -> None:
     """What was counted in the window before is taken to be spread evenly over it."""
-    clock, rate, passed = FixedClock(1e6), parse("10/minute"), list[tuple[float, int]]()
+    clock, rate, passed = FixedClock(1e6), Rate.parse("10/minute"), list[tuple[float, int]]()
     counted = Rates(clock)
     for wait, each in asked:
         clock.at += wait
@@ -62,7 +87,7 @@ def test_no_window_holds_more_than_the_rate_and_a_half(asked: list[tuple[float, 
 
 
 def test_each_is_counted_by_himself(clock: FixedClock) -> None:
-    counted, rate = Rates(clock), parse("1/minute")
+    counted, rate = Rates(clock), Rate.parse("1/minute")
     for kind in ("address", "unit"):
         for who in (("a", "x"), ("a", "y"), ("b", "x")):
             assert counted.hit(kind, rate, who, 1) == 0
@@ -75,7 +100,7 @@ def test_a_million_addresses_leave_a_bounded_memory(
     """Those beyond the first share counters: each is still let through while few ask."""
     monkeypatch.setattr(rates, "MOST", 1_000)
     monkeypatch.setattr(rates, "SHARED", 50)
-    counted, rate = Rates(clock), parse("3000/minute")
+    counted, rate = Rates(clock), Rate.parse("3000/minute")
     for number in range(20_000):
         assert counted.hit("address", rate, ("key", str(number)), 1) == 0
     assert counted.counters <= 1_050
