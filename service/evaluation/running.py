@@ -73,7 +73,8 @@ class Worker:
                 raise NotFound(found.detail, path=found.path)
             case "StoreUnavailable":
                 raise StoreUnavailable(found.detail)
-        raise Invalid(found.detail, path=found.path)
+            case _:
+                raise Invalid(found.detail, path=found.path)
 
     async def _work(self, job: bytes) -> Result:
         process = await asyncio.create_subprocess_exec(

@@ -220,7 +220,7 @@ class Tombstone(Event, frozen=True, kw_only=True, tag="Tombstone"):
     inline: int = 0
 
 
-AnyEvent = (
+ChangingEvent = (
     ExperimentDefined
     | ExperimentDeleted
     | PolicyReset
@@ -229,15 +229,14 @@ AnyEvent = (
     | Rewarded
     | Expired
     | Corrected
-    | Activated
     | VersionStaged
     | VersionActivated
     | ChangeDetected
     | Erased
-    | Skipped
-    | LogTruncated
-    | Tombstone
 )
+"""Events that change what an experiment serves or has learned."""
+
+AnyEvent = ChangingEvent | Activated | Skipped | LogTruncated | Tombstone
 
 
 class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

@@ -20,10 +20,12 @@ from service.features.schema import Array, Schema
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
 from service.state.events import (
+    Activated,
     AnyEvent,
     ArmRemoved,
     ArmUpserted,
     ChangeDetected,
+    ChangingEvent,
     Erased,
     ExperimentDefined,
     ExperimentDeleted,
@@ -109,7 +111,7 @@ class State:
         elif isinstance(event, LogTruncated):
             self.lost_to = max(self.lost_to, event.last)
             self.lost_at = max(self.lost_at, event.at)
-        else:
+        elif not isinstance(event, Activated):  # marks hold what was shown
             self._change(position, event, artifact)
         for learner in self.learners.values():
             if learner.staged and learner.staged.folded_to == position - 1:
@@ -142,7 +144,7 @@ class State:
             staged.version.forget(event.decisions)
         staged.folded_to = position
 
-    def _change(self, position: int, event: AnyEvent, artifact: bytes | None) -> None:
+    def _change(self, position: int, event: ChangingEvent, artifact: bytes | None) -> None:
         match event:
             case ExperimentDefined():
                 self._define(position, event)

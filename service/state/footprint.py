@@ -99,4 +99,6 @@ def decision_bytes(version: Version, draws: int, arms: int, slots: int) -> float
             each += 2 * version.columns**2
         case GradientHead():
             each += version.encoder.layout.parameters + (arms if draws > 1 else 0)
+        case _:
+            pass  # other heads rank all arms by products with one matrix
     return float(NUMBER * arms * each)

@@ -192,15 +192,18 @@ class _Experiment:
                 self.save(item)
             case Blob(key, payload):
                 self.blobs.setdefault(key, payload)
-            case Reader(name, None):
-                self.readers.pop(name, None)
-            case Reader(name, Taken() as taken):
-                self.readers[name] = taken
+            case Reader(name, taken):
+                if taken is None:
+                    self.readers.pop(name, None)
+                else:
+                    self.readers[name] = taken
             case Marks(marks):
                 for mark in marks:
                     self._mark({mark.identity: mark.value}, mark.position, mark.keep_until)
             case LogEnd(position, of_last):
                 self.position, self.digest = position, of_last
+            case Secret():
+                raise AssertionError("a secret belongs to no experiment")
 
 
 class MemoryStore(Store):

@@ -421,11 +421,12 @@ class PostgresStore(Store):
                 case Blob(key, payload):
                     query = "INSERT INTO forage_blobs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
                     await ask(db, query, experiment, key, payload)
-                case Reader(name, None):
-                    query = "DELETE FROM forage_readers WHERE experiment = %s AND reader = %s"
-                    await ask(db, query, experiment, name)
-                case Reader(name, Taken(position, row)):
-                    await ask(db, PUT_READER, experiment, name, position, row)
+                case Reader(name, taken):
+                    if taken is None:
+                        query = "DELETE FROM forage_readers WHERE experiment = %s AND reader = %s"
+                        await ask(db, query, experiment, name)
+                    else:
+                        await ask(db, PUT_READER, experiment, name, taken.position, taken.row)
                 case Marks(marks):
                     await lock(db, experiment)
                     rows = {

@@ -204,10 +204,12 @@ async def put(redis: RedisConnection, experiment: str, item: Item) -> None:
             await redis.do(*script(SAVE_SNAPSHOT, keys, position, payload, int(origin)))
         case Blob(key, payload):
             await redis.do("SET", key_of(experiment, "blob", key), payload, "NX")
-        case Reader(name, None):
-            await redis.do("HDEL", key_of(experiment, "readers"), name)
-        case Reader(name, Taken(position, row)):
-            await redis.do("HSET", key_of(experiment, "readers"), name, f"{position} {row}")
+        case Reader(name, taken):
+            readers = key_of(experiment, "readers")
+            if taken is None:
+                await redis.do("HDEL", readers, name)
+            else:
+                await redis.do("HSET", readers, name, f"{taken.position} {taken.row}")
         case Marks(marks):
             await redis.keep([*_mark_commands(experiment, marks)])
         case LogEnd(position, digest):

@@ -221,12 +221,13 @@ def put(db: sqlite3.Connection, experiment: str, item: Item) -> None:
             case Blob(key, payload):
                 query = "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)"
                 db.execute(query, (experiment, key, payload))
-            case Reader(name, None):
-                query = "DELETE FROM readers WHERE experiment = ? AND reader = ?"
-                db.execute(query, (experiment, name))
-            case Reader(name, Taken(position, row)):
-                query = "INSERT OR REPLACE INTO readers VALUES (?, ?, ?, ?)"
-                db.execute(query, (experiment, name, position, row))
+            case Reader(name, taken):
+                if taken is None:
+                    query = "DELETE FROM readers WHERE experiment = ? AND reader = ?"
+                    db.execute(query, (experiment, name))
+                else:
+                    query = "INSERT OR REPLACE INTO readers VALUES (?, ?, ?, ?)"
+                    db.execute(query, (experiment, name, taken.position, taken.row))
             case Marks(marks):
                 query = "INSERT OR REPLACE INTO marks VALUES (?, ?, ?, ?, ?)"
                 db.executemany(
