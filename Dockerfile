@@ -14,7 +14,7 @@ WORKDIR /src
 
 # What Forage needs is a layer of its own: it changes with pyproject.toml, not with the code.
 # These are the steps of `make install`, with stand-ins for the packages.
-COPY Makefile pyproject.toml ./
+COPY Makefile pyproject.toml constraints.txt ./
 COPY clients/python/pyproject.toml clients/python/
 RUN mkdir service simulator_client clients/python/forage_client \
     && touch README.md LICENSE service/__init__.py simulator_client/__init__.py \

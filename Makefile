@@ -4,6 +4,8 @@
 VENV ?= .venv
 # What `make install` installs: space-separated extras of pyproject.toml.
 EXTRAS ?= test sim train
+# Exact versions of what is installed; empty: the newest that pyproject.toml allows.
+CONSTRAINTS ?= constraints.txt
 # Empty for an install that does not point back at this folder (the container image).
 EDITABLE ?= -e
 # The first interpreter that runs and is new enough; `make PYTHON=/path/to/python3` chooses another.
@@ -25,7 +27,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: all install demo test nightly coverage sdk slow check fix serve openapi settings swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
+.PHONY: all install lock demo test nightly lowest newest coverage sdk slow check fix serve openapi settings swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -41,8 +43,8 @@ $(BIN)/python:
 
 # To compile every module takes pip a third of its time; Python compiles what it imports. An image
 # is compiled whole, since its process may not write there.
-$(VENV)/.%: pyproject.toml clients/python/pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet $(if $(EDITABLE),--no-compile) $(EDITABLE) clients/python $(EDITABLE) '.[$*]'
+$(VENV)/.%: pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet $(if $(EDITABLE),--no-compile) $(CONSTRAINTS:%=-c %) $(EDITABLE) clients/python $(EDITABLE) '.[$*]'
 	@touch $@
 
 demo: $(VENV)/.sim $(VENV)/.train  ## Install, start the service, let three policies learn a pet shop, write the report
@@ -54,6 +56,15 @@ test: $(VENV)/.test  ## Run the tests of the gate, in two minutes (finds or inst
 
 nightly:  ## Run every check there is and print what passed (an hour; before a release)
 	@sh .ci/nightly
+
+lowest:  ## Check and test with the lowest versions that pyproject.toml allows
+	@mkdir -p out
+	$(PYTHON) .ci/lowest > out/lowest.txt
+	$(MAKE) check test VENV=out/lowest CONSTRAINTS=out/lowest.txt
+
+newest:  ## Check and test with the newest versions that pyproject.toml allows
+	rm -rf out/newest
+	$(MAKE) check test VENV=out/newest CONSTRAINTS=
 
 coverage: $(VENV)/.nightly  ## Run all but slow tests with branch coverage, which must reach 90 percent
 	@sh .ci/redis
@@ -118,6 +129,9 @@ fix: $(VENV)/.test  ## Format, and repair what the linter can repair
 
 serve: $(VENV)/.train  ## Start the service on the embedded store
 	$(BIN)/forage serve $(ARGS)
+
+lock:  ## Write constraints.txt anew, from the newest versions that pyproject.toml allows
+	@sh .ci/lock
 
 openapi: $(VENV)/.test  ## Write the pinned OpenAPI description anew
 	@mkdir -p out
