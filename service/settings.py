@@ -39,6 +39,11 @@ ENV_FILE = "FORAGE_ENV_FILE"
 ENCODING = "utf-8-sig"
 """Of that file: UTF-8, with or without a byte order mark."""
 
+SECRETS = ("store", "token_keys", "key")
+"""Settings whose value may stand in a file: FORAGE_KEY_FILE names one that holds FORAGE_KEY."""
+
+FILE = "_FILE"
+
 URLS = frozenset({"store", "url", "cors_origins"})
 """Settings whose values hold `://`."""
 
@@ -66,6 +71,40 @@ class _Own(PydanticBaseSettingsSource):
     def __call__(self) -> dict[str, Any]:
         found = self._source()
         return {name: value for name, value in found.items() if not is_service_link(name, value)}
+
+
+def variables_of(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The variables of the environment and those of the file that FORAGE_ENV_FILE names, in upper
+    case."""
+    file = dotenv_values(environment.get(ENV_FILE) or os.devnull, encoding=ENCODING)
+    return (
+        {name.upper(): value for name, value in environment.items()},
+        {name.upper(): value or "" for name, value in file.items()},
+    )
+
+
+def secrets_of(*places: Mapping[str, str]) -> dict[str, str]:
+    """Read the files of secrets: of each secret, in the first place that has its variable or that
+    of its file. Raises ConfigurationError."""
+    found = {}
+    for name in SECRETS:
+        variable = f"{PREFIX}{name.upper()}"
+        place = next((one for one in places if one.get(variable) or one.get(variable + FILE)), {})
+        path = place.get(variable + FILE)
+        if not path:
+            continue
+        if place.get(variable):
+            raise ConfigurationError(f"{variable} and {variable}{FILE} are both set: set one")
+        try:
+            secret = Path(path).read_text(ENCODING).strip()
+        except OSError as fault:
+            raise ConfigurationError(f"{variable}{FILE}: {path}: {fault.strerror}") from fault
+        except UnicodeDecodeError as fault:
+            raise ConfigurationError(f"{variable}{FILE}: {path} is not UTF-8") from fault
+        if not secret:
+            raise ConfigurationError(f"{variable}{FILE}: {path} is empty")
+        found[name] = secret
+    return found
 
 
 def commas(read: Callable[[str], object]) -> BeforeValidator:
@@ -248,7 +287,7 @@ class Settings(BaseSettings):
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
         """From options, the environment, and the file that FORAGE_ENV_FILE names: the first that
-        has a setting holds. Raises ConfigurationError."""
+        has a setting, or names the file of a secret, holds. Raises ConfigurationError."""
         file = os.environ.get(ENV_FILE) or None
         if file is not None:
             try:
@@ -257,13 +296,18 @@ class Settings(BaseSettings):
                 raise ConfigurationError(f"{ENV_FILE}: {file} cannot be read") from fault
             except UnicodeDecodeError as fault:
                 raise ConfigurationError(f"{ENV_FILE}: {file} is not UTF-8") from fault
+        secrets = secrets_of(*variables_of(os.environ))
         try:
-            settings = cls(_env_file=file, **options)
+            settings = cls(_env_file=file, **{**secrets, **options})
         except ValidationError as error:
             from service.definition.faults import faults_of
 
             faults = faults_of(error.errors(), dict.fromkeys(cls.model_fields))
-            lines = [f"{PREFIX}{fault.path.upper()}: {fault.message}" for fault in faults]
+            lines = [
+                f"{PREFIX}{fault.path.upper()}{FILE if fault.path in secrets else ''}: "
+                f"{fault.message}"
+                for fault in faults
+            ]
             raise ConfigurationError("\n".join(lines)) from error
         settings._options = dict(options)
         return settings
@@ -275,10 +319,11 @@ class Settings(BaseSettings):
     @classmethod
     def ignored(cls, environment: Mapping[str, str]) -> list[str]:
         """A warning for each variable, of these and of FORAGE_ENV_FILE, that sets nothing."""
-        known, warnings = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}, list[str]()
-        file = dotenv_values(environment.get(ENV_FILE) or os.devnull, encoding=ENCODING)
-        for variable, value in {**file, **environment}.items():
-            name = variable.upper()
+        files = [name + FILE.lower() for name in SECRETS]
+        settings = [*cls.model_fields, *files]
+        known, warnings = {f"{PREFIX}{name.upper()}" for name in settings}, list[str]()
+        own, file = variables_of(environment)
+        for name, value in {**file, **own}.items():
             if not name.startswith(PREFIX) or name == ENV_FILE:
                 continue
             if name in known:
@@ -288,9 +333,7 @@ class Settings(BaseSettings):
                         f"name. enableServiceLinks: false in the pod leaves {name} to you"
                     )
             elif not SERVICE_LINK.fullmatch(name):
-                near = difflib.get_close_matches(
-                    name[len(PREFIX) :].lower(), cls.model_fields, 1, 0.7
-                )
+                near = difflib.get_close_matches(name[len(PREFIX) :].lower(), settings, 1, 0.7)
                 named = f": did you mean {PREFIX}{near[0].upper()}?" if near else ""
                 hint = named or " (docs/configuration.md)"
                 warnings.append(f"{name} is ignored, it is no setting{hint}")

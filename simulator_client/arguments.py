@@ -268,8 +268,21 @@ def _service(command: argparse.ArgumentParser, *more: Option) -> Any:
         f"(default: {DEFAULT_URL})",
     )  # fmt: skip
     _add(service, [*SERVICE, *more])
-    command.set_defaults(key=os.environ.get("FORAGE_KEY") or None)
+    command.set_defaults(key=_key(command))
     return service
+
+
+def _key(command: argparse.ArgumentParser) -> str | None:
+    """The key of the environment, or of the file that it names."""
+    key, path = (os.environ.get(name) for name in ("FORAGE_KEY", "FORAGE_KEY_FILE"))
+    if not path:
+        return key or None
+    if key:
+        command.error("FORAGE_KEY and FORAGE_KEY_FILE are both set: set one")
+    try:
+        return Path(path).read_text("utf-8-sig").strip()
+    except (OSError, UnicodeDecodeError) as fault:
+        command.error(f"FORAGE_KEY_FILE: {fault}")
 
 
 def _results(command: argparse.ArgumentParser, out: str, *more: Option) -> None:

@@ -119,11 +119,13 @@ async def _keep_training(settings: Settings, port: int, access: Access) -> None:
         return
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
     command = [sys.executable, "-m", "service", "train", "--follow", "--parent", str(os.getpid())]
-    command += ["--store", settings.store]
     command += ["--url", f"http://{host}:{port}", "--log-level", settings.log_level]
-    environment = dict(os.environ)
-    if access.required:  # in the environment, which only this user can read; not in `ps`
+    # Secrets are in the environment, which only this user can read; not in `ps`.
+    environment = {**os.environ, "FORAGE_STORE": settings.store}
+    environment.pop("FORAGE_STORE_FILE", None)
+    if access.required:
         environment["FORAGE_KEY"] = access.lend("trainer", "admin")
+        environment.pop("FORAGE_KEY_FILE", None)
     while True:
         # A session of its own: an interrupt at the terminal is for this process, which ends both.
         child = await asyncio.create_subprocess_exec(

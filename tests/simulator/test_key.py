@@ -58,3 +58,21 @@ def test_it_is_an_option_or_in_the_environment(monkeypatch: pytest.MonkeyPatch) 
         assert parser().parse_args([command]).key == KEY
         assert parser().parse_args([command, "--key", "fk_other"]).key == "fk_other"
     assert KEY not in parser().format_help()
+
+
+def test_it_is_in_a_file_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    monkeypatch.delenv("FORAGE_KEY", raising=False)
+    monkeypatch.setenv("FORAGE_KEY_FILE", str(file))
+    assert parser().parse_args(["replay"]).key == KEY
+    file.unlink()
+    with pytest.raises(SystemExit):
+        parser()
+    assert "FORAGE_KEY_FILE: " in capsys.readouterr().err
+    monkeypatch.setenv("FORAGE_KEY", KEY)
+    with pytest.raises(SystemExit):
+        parser()
+    assert "both set" in capsys.readouterr().err

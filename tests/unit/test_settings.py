@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from service.errors import ConfigurationError
 from service.settings import Settings
@@ -25,6 +26,7 @@ KUBERNETES = {
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in Settings.model_fields:
         monkeypatch.delenv(f"FORAGE_{name.upper()}", raising=False)
+        monkeypatch.delenv(f"FORAGE_{name.upper()}_FILE", raising=False)
     return monkeypatch
 
 
@@ -130,3 +132,86 @@ def test_other_faults_are_refused_in_plain_words(
 def test_a_variable_that_is_no_setting_is_named(variable: str, hint: str) -> None:
     expected = f"{variable.upper()} is ignored, it is no setting{hint}"
     assert Settings.ignored({variable: "1", "PATH": "/bin", "FORAGEPORT": "1"}) == [expected]
+
+
+SECRETS = {
+    "STORE": ("redis://:secret@redis/0", "redis://:secret@redis/0"),
+    "TOKEN_KEYS": ("MDEyMzQ1Njc4OWFiY2RlZg==", [b"0123456789abcdef"]),
+    "KEY": ("fk_1_2", SecretStr("fk_1_2")),
+}
+
+
+@pytest.mark.parametrize("place", ["environment", "file"])
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_may_stand_in_a_file(
+    environment: pytest.MonkeyPatch, tmp_path: Path, name: str, place: str
+) -> None:
+    """Named in the environment or in FORAGE_ENV_FILE; an option comes before it."""
+    written, read = SECRETS[name]
+    secret, file = tmp_path / "secret", tmp_path / "env"
+    secret.write_text(f"{written}\n")
+    variables = {f"FORAGE_{name}_FILE": str(secret)}
+    if place == "file":
+        file.write_text(f"FORAGE_{name}_FILE={secret}\n")
+        variables = {"FORAGE_ENV_FILE": str(file)}
+    for variable, value in variables.items():
+        environment.setenv(variable, value)
+    assert getattr(Settings.read({}), name.lower()) == read
+    assert Settings.ignored(variables) == []
+    assert Settings.read({"store": "memory://"}).store == "memory://"
+
+
+def test_the_file_of_a_secret_is_read_again(
+    environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text("fk_1_2")
+    environment.setenv("FORAGE_KEY_FILE", str(file))
+    settings = Settings.read({})
+    file.write_text("fk_3_4")
+    assert settings.read_again().key == SecretStr("fk_3_4")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_is_set_once(environment: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    """The environment, its files of secrets included, comes before FORAGE_ENV_FILE."""
+    written, read = SECRETS[name]
+    secret, file = tmp_path / "secret", tmp_path / "env"
+    secret.write_text("other")
+    file.write_text(f"FORAGE_{name}_FILE={secret}\n")
+    environment.setenv("FORAGE_ENV_FILE", str(file))
+    environment.setenv(f"FORAGE_{name}", written)
+    assert getattr(Settings.read({}), name.lower()) == read
+    environment.setenv(f"FORAGE_{name}_FILE", str(secret))
+    with pytest.raises(ConfigurationError, match=f"FORAGE_{name} and FORAGE_{name}_FILE are both"):
+        Settings.read({})
+    environment.setenv(f"FORAGE_{name}", "")  # as compose files leave it out
+    secret.write_text(written)
+    assert getattr(Settings.read({}), name.lower()) == read
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "FORAGE_TOKEN_KEYS_FILE: .*: No such file"),
+        (b" \n", "is empty"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b"c2hvcnQ=", "FORAGE_TOKEN_KEYS_FILE: a key has at least 16 bytes"),
+    ],
+)
+def test_a_file_without_a_secret_is_refused(
+    environment: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    environment.setenv("FORAGE_TOKEN_KEYS_FILE", str(file))
+    with pytest.raises(ConfigurationError, match=said):
+        Settings.read({})
+
+
+def test_a_file_for_what_is_no_secret_is_ignored_and_named() -> None:
+    [warning] = Settings.ignored({"FORAGE_TOKEN_KEY_FILE": "/run/secrets/token"})
+    assert warning == (
+        "FORAGE_TOKEN_KEY_FILE is ignored, it is no setting: did you mean FORAGE_TOKEN_KEYS_FILE?"
+    )
