@@ -23,6 +23,7 @@ from simulator_client.course import (
     moving_mean,
     reference_ctr,
 )
+from simulator_client.health import Health
 from simulator_client.looks import (
     STYLE,
     Look,
@@ -63,6 +64,7 @@ def draw(groups: Sequence[Group]) -> dict[str, bytes]:
             label = "expected regret since the start"
             pictures["cumulative-regret"] = _lines(groups, label, _regret)
         if any(course.health for course in courses):
+            pictures["effective-rank"] = _lines(groups, "effective rank", _rank)
             label = "smallest eigenvalue of A"
             pictures["smallest-eigenvalue"] = _lines(groups, label, _eigenvalue)
         if all(len(group) == 1 for group in groups):
@@ -130,21 +132,53 @@ def _regret(axes: Axes, group: Group, style: Looks) -> None:
 
 
 def _eigenvalue(axes: Axes, group: Group, style: Looks) -> None:
-    """Draw the geometric mean over the seeds, and each seed as a faint line."""
-    for policy, look in style.items():
-        seeds = [
-            {health.visit: health.smallest_eigenvalue for health in course.health}
-            for course in _courses(group, policy)
-        ]
-        visits = sorted(set[int]().union(*seeds).intersection(*seeds))
-        if not visits:
-            continue
-        values = np.array([[seen[visit] for visit in visits] for seen in seeds], float)
-        x = np.array(visits, float)
-        for line in values if len(seeds) > 1 else ():
-            axes.plot(x, line, color=look.colour, alpha=0.2, linewidth=0.8)
-        draw_line(axes, x, np.exp(np.log(np.maximum(values, TINY)).mean(axis=0)), policy, look)
+    """Draw the geometric mean over the seeds."""
+    for policy in style:
+        _over_looks(
+            axes,
+            group,
+            policy,
+            style,
+            lambda look: look.smallest_eigenvalue,
+            lambda values: np.exp(np.log(np.maximum(values, TINY)).mean(axis=0)),
+        )
     axes.set_yscale("log")
+
+
+def _rank(axes: Axes, group: Group, style: Looks) -> None:
+    """Draw the mean over the seeds."""
+    for policy in style:
+        _over_looks(
+            axes,
+            group,
+            policy,
+            style,
+            lambda look: look.effective_rank,
+            lambda values: values.mean(axis=0),
+        )
+    axes.set_ylim(bottom=0)
+
+
+def _over_looks(
+    axes: Axes,
+    group: Group,
+    policy: str,
+    style: Looks,
+    read: Callable[[Health], float],
+    mean: Callable[[Array], Array],
+) -> None:
+    """Draw a figure of a policy's head: its mean over the seeds, and each seed as a faint line."""
+    seeds = [
+        {look.visit: read(look) for look in course.health} for course in _courses(group, policy)
+    ]
+    visits = sorted(set[int]().union(*seeds).intersection(*seeds))
+    if not visits:
+        return
+    values = np.array([[seen[visit] for visit in visits] for seen in seeds], float)
+    x = np.array(visits, float)
+    for line in values if len(seeds) > 1 else ():
+        axes.plot(x, line, color=style[policy].colour, alpha=0.2, linewidth=0.8)
+    draw_line(axes, x, mean(values), policy, style[policy])
 
 
 def _banded(axes: Axes, values: Array, policy: str, style: Looks, first: int = 0) -> None:

@@ -1,9 +1,9 @@
-"""The health of a policy's head over a run: how sure it is of its least known direction.
+"""The health of a policy's head over a run: what its rewards have taught it.
 
     DIR/health-<policy>.jsonl   one line per look, appended
 
-The smallest eigenvalue of A has to grow. If it stays at its first value, no choice of the policy
-teaches it anything in that direction.
+The effective rank says how many directions rewards came from. The smallest eigenvalue of A is of
+all directions: while it stays at its first value, the head has learned nothing of one of them.
 """
 
 from collections.abc import Iterator
@@ -25,6 +25,7 @@ class Health(NamedTuple):
     visit: int
     version: int
     smallest_eigenvalue: float
+    effective_rank: float
     effective_count: float
 
 
@@ -45,7 +46,11 @@ class HealthLog:
         status = await self._client.policy(self._experiment, self._policy)
         if head := status.get("head"):
             health = Health(
-                visits, status["version"], head["smallest_eigenvalue"], head["effective_count"]
+                visits,
+                status["version"],
+                head["smallest_eigenvalue"],
+                head["effective_rank"],
+                head["effective_count"],
             )
             self._lines.add(health._asdict())
         return status

@@ -25,12 +25,18 @@ FIGURES: Final = {
         "nothing left to learn.",
     ),
     "arm-shares": ("Shown arms", "Share of each group of arms over time."),
+    "effective-rank": (
+        "Known directions of a head",
+        "Effective rank of the rows that rewards came for (Roy & Vetterli 2007): how many "
+        "directions they have, in effect. A line that falls loses directions: a new version of a "
+        "net may map rows to almost the same features.",
+    ),
     "smallest-eigenvalue": (
         "The least known direction of a head",
-        "Smallest eigenvalue of A on a log scale; it has to grow. A line that stays at its first "
-        "value has a direction that is never learned, or one that redundant columns leave empty: "
-        "the one-hot columns of crosses beside those of their parts. A new version of a net starts "
-        "it again.",
+        "Smallest eigenvalue of A over all directions, on a log scale. It stays at its first value "
+        "while there is a direction that no reward came from: one that the policy never shows, or "
+        "one that redundant or constant columns leave empty, as the one-hot columns of crosses "
+        "beside those of their parts. A new version of a net starts it again.",
     ),
 }
 CTR_NOTE: Final = (

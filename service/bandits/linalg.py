@@ -2,6 +2,7 @@
 
 import logging
 from math import isfinite
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,16 +60,40 @@ ROUNDING = 10 * np.finfo(float).eps
 """Of an eigenvalue, for each row of the matrix, as a share of the largest."""
 
 
-def spectrum(precision: Array, ridge: float) -> tuple[float, float]:
-    """Return the smallest eigenvalue of A = lambda I + sum phi phi^T over the directions of the
-    rewards (lambda without any), and the condition number over those.
+class Spectrum(NamedTuple):
+    """What is known of lambda I + G, G = sum phi phi^T, in all of its directions.
 
-    All other directions keep lambda: with 20 different rows in 70 dimensions, 50 of them. If lambda
-    is lost to the rounding of the largest, all directions count, and no eigenvalue is below lambda.
+    smallest, largest   eigenvalues; directions that no reward came from have lambda
+    rank                effective rank of G, exp(-sum p ln p) with p the eigenvalues of G as shares
+                        of their sum (Roy & Vetterli 2007, The effective rank, EUSIPCO): k for k
+                        directions that are known equally well, 0 without rewards
     """
-    values = np.linalg.eigvalsh(precision)
-    largest = float(values[-1])
+
+    smallest: float
+    largest: float
+    rank: float
+
+    @property
+    def condition(self) -> float:
+        return self.largest / self.smallest
+
+
+def spectrum(precision: Array, ridge: float) -> Spectrum:
+    """Return the spectrum of A = lambda I + sum phi phi^T."""
+    return spectrum_of(np.asarray(np.linalg.eigvalsh(precision), np.float64), ridge)
+
+
+def spectrum_of(values: Array, ridge: float) -> Spectrum:  # (m,)
+    """Return the spectrum of lambda I + G by its eigenvalues.
+
+    A smallest one that rounding cannot tell from lambda is lambda: beside one of 1e19, those below
+    1e5 have lost their digits.
+    """
+    smallest, largest = float(values.min()), float(values.max())
     doubt = ROUNDING * len(values) * largest
-    seen = values[values > ridge + doubt] if doubt < ridge else np.maximum(values, ridge)
-    smallest = float(seen[0]) if len(seen) else ridge
-    return smallest, largest / smallest
+    if abs(smallest - ridge) <= doubt or smallest <= doubt:
+        smallest = ridge
+    known = values[values - ridge > doubt] - ridge
+    shares = known / known.sum() if len(known) else known
+    rank = float(np.exp(-(shares @ np.log(shares)))) if len(known) else 0.0
+    return Spectrum(smallest, largest, rank)

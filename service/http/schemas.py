@@ -104,8 +104,9 @@ class FeaturesBody(Body):
 
 
 class HeadHealth(BaseModel):
-    smallest_eigenvalue: float
-    condition_number: float
+    smallest_eigenvalue: float = Field(description="Of A, over all directions.")
+    condition_number: float = Field(description="Largest over smallest eigenvalue.")
+    effective_rank: float = Field(description="Directions that rewards came from, in effect.")
     effective_count: float
     noise: float
     digest: str = Field(description="Of all its bits: replicas at one position have the same.")

@@ -44,7 +44,8 @@ POLICY = {
     "forage_prediction_bias_sigmas": "Predicted less observed reward, in standard errors.",
     "forage_selection_entropy_nats": "Running mean of the entropy of a choice.",
     "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
-    "forage_head_smallest_eigenvalue": "Of A; it should grow.",
+    "forage_head_smallest_eigenvalue": "Of A, over all directions.",
+    "forage_head_effective_rank": "Directions that rewards came from, in effect.",
     "forage_head_condition_number": "Of A; largest over smallest eigenvalue.",
     "forage_model_version": "The serving version; 0 is untrained.",
     "forage_trained_to_position": "Log position up to which the version was trained.",
@@ -130,6 +131,7 @@ class MetricsCollector(Collector):
             # `GET /policies` has a wider head's spectrum: a scrape holds the event loop.
             health = version.head.health()
             yield "forage_head_smallest_eigenvalue", health.smallest_eigenvalue
+            yield "forage_head_effective_rank", health.effective_rank
             yield "forage_head_condition_number", health.condition_number
         yield "forage_model_version", version.number
         yield "forage_trained_to_position", version.trained_to

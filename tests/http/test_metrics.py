@@ -91,9 +91,15 @@ def test_gauges_follow_the_state(wire: Wire) -> None:
     position = 'forage_log_position{experiment="shop"}'
     assert (before[position], after[position]) == (4, 5)
     of = '{experiment="shop",policy="linucb"}'
-    smallest = after["forage_head_smallest_eigenvalue" + of]  # ridge 1, and one reward's |phi|^2
-    assert smallest == pytest.approx(wire.policy("linucb")["head"]["smallest_eigenvalue"])
-    assert smallest >= 2
+    smallest = after["forage_head_smallest_eigenvalue" + of]
+    assert smallest == 1, "ridge: one reward leaves directions without any"
+    largest = after["forage_head_condition_number" + of]
+    assert largest >= 2, "ridge 1, and one reward's |phi|^2"
+    rank = after["forage_head_effective_rank" + of]
+    assert 1 <= rank <= 2, "of two rewards"
+    health = wire.policy("linucb")["head"]
+    names = "smallest_eigenvalue", "condition_number", "effective_rank"
+    assert [health[name] for name in names] == pytest.approx([smallest, largest, rank])
     assert 0 <= after["forage_selection_entropy_nats" + of] <= 1.1  # ln 3 at most
     assert 0 < after["forage_propensity_minimum" + of] <= 1
     assert 0 <= after['forage_snapshot_age_seconds{experiment="shop"}'] < 60

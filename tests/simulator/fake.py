@@ -136,7 +136,11 @@ class FakeService:
         kind = self._policies(experiment)[policy]["kind"]
         if kind != "random":
             count = float(self.counts[key])
-            head = {"smallest_eigenvalue": 1.0 + count / 8, "effective_count": count}
+            head = {
+                "smallest_eigenvalue": 1.0 + count / 8,
+                "effective_rank": count / 8,
+                "effective_count": count,
+            }
         if kind.startswith("neural"):
             due_at = self.due_at.setdefault(key, self.first_training)
         return {

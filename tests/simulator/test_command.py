@@ -51,8 +51,8 @@ def test_replay_prints_a_table_and_writes_summary_and_report(
     assert "waited for training" in told.out
     assert "linucb 100/100 CTR" in told.err
     page = (folder / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 4
-    assert len(list(folder.glob("*.png"))) == 4
+    assert page.count("data:image/png;base64,") == 5
+    assert len(list(folder.glob("*.png"))) == 5
     assert all(word in page for word in ("linucb", "neural_ucb", "shock at visit 50"))
     assert "http" not in re.sub(r"base64,[^\"]+", "", page), "nothing is fetched"
 

@@ -161,11 +161,11 @@ def test_a_damaged_journal_is_said(tmp_path: Path, line: str) -> None:
 
 
 def test_heads_are_looked_at_over_the_run(tmp_path: Path) -> None:
-    """120 visits, 10 looks: after 12, 24, ... visits; the eigenvalue of the fake is 1 + n / 8."""
+    """120 visits, 10 looks: after 12, 24, ... visits. The fake has rank n / 8."""
     play(FakeService(), run_of(policies=BOTH), tmp_path, looks=10)
     found = load(tmp_path).courses["linucb"].health
     assert [look.visit for look in found] == list(range(12, 121, 12))
-    assert found[0] == Health(12, 0, 2.5, 12.0)
+    assert found[0] == Health(12, 0, 2.5, 1.5, 12.0)
     assert load(tmp_path).courses["random"].health == [], "it has no head"
 
 

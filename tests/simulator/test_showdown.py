@@ -63,7 +63,7 @@ def test_every_seed_has_a_run_and_an_experiment_that_is_deleted(
         )
         assert found["mean"]["recovery_visits"] is None, "no window of 500 visits"
     page = Path("s/showdown.html").read_text()
-    assert page.count("data:image/png;base64,") == len(list(Path("s").glob("*.png"))) == 3
+    assert page.count("data:image/png;base64,") == len(list(Path("s").glob("*.png"))) == 4
     assert "http" not in re.sub(r"base64,[^\"]+", "", page), "nothing is fetched"
     out = capsys.readouterr().out
     assert re.search(r"^linucb +0\.\d{4} ±0\.\d{4} +0\.\d{4} \([123]\)", out, re.MULTILINE)

@@ -211,6 +211,17 @@ def test_members_that_forget_return_to_the_prior_and_stay_positive_definite() ->
             np.testing.assert_allclose(P, P.T, atol=1e-12)
 
 
+def test_dead_columns_keep_the_smallest_eigenvalue_at_lambda_and_are_not_in_the_rank() -> None:
+    """The likeliest member is the one of what each arm has; two of three numbers are always 0."""
+    view = view_of(3, 0)
+    rows = world(view, 400, 5)
+    for row in rows:
+        row.phi[-2:] = 0.0
+    health = learned(view, rows).health()
+    assert health.smallest_eigenvalue == 1.0
+    assert 1 <= health.effective_rank <= 2
+
+
 def test_the_level_stays_in_a_stationary_world_and_follows_one_that_moves() -> None:
     """All arms fall by 0.3 at settlement 1,000: 100 later the mean of an arm that was not shown
     since has followed."""

@@ -77,7 +77,8 @@ def test_a_gradient_that_is_not_finite_is_a_typed_error() -> None:
 
 def test_a_diagonal_by_hand() -> None:
     """g = relu(2 x) at x = 1: J = (1, 1, 2, 1), none zero, nu = 4. Two observations, lambda 1:
-    Z = (9, 9, 33, 9), J Z^-1 J = 3/9 + 4/33. At x = -1 only the output's bias is left: 1/9."""
+    Z = (9, 9, 33, 9), J Z^-1 J = 3/9 + 4/33. At x = -1 only the output's bias is left: 1/9. Z less
+    lambda is 8, 8, 32, 8: shares of 1/7 and 4/7 with an entropy of 1.1537 nats."""
     one = np.ones((1, 1))
     layers = [(2 * one, 0 * one[0]), (one, 0 * one[0])]
     rows = factors(layers, np.array([[1.0], [-1.0]]), 1.0)
@@ -87,7 +88,7 @@ def test_a_diagonal_by_hand() -> None:
     expected = [[3 / 9 + 4 / 33, 1 / 9], [1 / 9, 1 / 9]]
     np.testing.assert_allclose(form.covariance(rows), expected)
     np.testing.assert_allclose(form.variances(rows), np.diag(expected))
-    assert form.spectrum() == pytest.approx((9, 33))
+    assert form.spectrum() == pytest.approx((9, 33, np.exp(1.1537)), rel=1e-4)
 
 
 # -- every form ------------------------------------------------------------------------------------
@@ -147,25 +148,41 @@ def test_a_decay_leaves_lambda_and_a_share_of_the_rest(form: str, rows: int) -> 
 
 @every_form
 def test_before_the_first_reward_the_spectrum_is_lambda(make: Callable[[], Covariance]) -> None:
-    assert make().spectrum() == (RIDGE, RIDGE)
+    assert make().spectrum() == (RIDGE, RIDGE, 0)
 
 
-def test_the_spectrum_is_over_the_directions_of_the_rewards() -> None:
-    """Three rows of 49 directions, one twice: lambda plus the eigenvalues of their Gram matrix."""
+def test_three_rows_of_49_directions_leave_lambda_in_the_others() -> None:
+    """One of them twice: the rank is that of their Gram matrix."""
     z = Full(SMALL, RIDGE)
     rows = rows_of(SMALL, 3, 8)
     for row in [*rows, rows[0]]:
         z.observe(row)
     J = SMALL.dense(rows) * np.sqrt([[2], [1], [1]])
     values = np.linalg.eigvalsh(J @ J.T)
-    assert z.spectrum() == pytest.approx((RIDGE + values[0], RIDGE + values[-1]))
+    shares = values / values.sum()
+    rank = np.exp(-shares @ np.log(shares))
+    assert z.spectrum() == pytest.approx((RIDGE, RIDGE + values[-1], rank))
+
+
+def test_the_spectrum_of_more_rows_than_directions_is_that_of_z() -> None:
+    z, rows = Full(SMALL, RIDGE), rows_of(SMALL, 1_000, 8)
+    for row in rows:
+        z.observe(row)
+    J = SMALL.dense(rows)
+    values = np.linalg.eigvalsh(J.T @ J)
+    assert z.spectrum().smallest == pytest.approx(RIDGE + values[0], rel=1e-9)
+    assert z.spectrum().largest == pytest.approx(RIDGE + values[-1])
 
 
 def test_beyond_1024_rows_the_spectrum_is_bounds() -> None:
-    form = Full(SMALL, RIDGE)
-    for row in rows_of(SMALL, 1_100, 8):
+    """The rank of order 2, (sum v)^2 / sum v^2, is no more than Shannon's."""
+    form, rows = Full(SMALL, RIDGE), rows_of(SMALL, 1_100, 8)
+    for row in rows:
         form.observe(row)
-    assert form.spectrum() == pytest.approx((RIDGE, RIDGE + 1_100))
+    J = SMALL.dense(rows)
+    values = np.linalg.eigvalsh(J.T @ J)
+    rank = values.sum() ** 2 / (values @ values)
+    assert form.spectrum() == pytest.approx((RIDGE, RIDGE + 1_100, rank))
 
 
 # -- rows ------------------------------------------------------------------------------------------

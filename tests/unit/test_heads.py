@@ -144,13 +144,15 @@ def test_draws_have_the_posteriors_mean_spread_and_correlations(kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", ["ridge", "ensemble", "logistic"])
-def test_health_counts_each_reward_once_over_the_directions_of_the_rewards(kind: str) -> None:
-    """A = diag(3, 5, 1): the third direction has no reward."""
+def test_health_counts_each_reward_once_over_all_directions(kind: str) -> None:
+    """A = diag(3, 5, 1): the third direction has no reward. A less lambda is 2, 4: shares 1/3, 2/3
+    with an entropy of 0.6365 nats."""
     head = HEADS[kind]()
     for number, phi in enumerate(([1.0, 0.0, 0.0], [0.0, 2.0, 0.0], [1.0, 0.0, 0.0])):
         head.observe(Observation("a", np.array(phi), 1.0, f"d{number}"))
     health = head.health()
-    assert (health.smallest_eigenvalue, health.condition_number) == pytest.approx((3.0, 5 / 3))
+    assert (health.smallest_eigenvalue, health.condition_number) == pytest.approx((1.0, 5.0))
+    assert health.effective_rank == pytest.approx(np.exp(0.6365), rel=1e-4)
     assert health.effective_count == 3
 
 

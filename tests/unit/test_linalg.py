@@ -70,20 +70,40 @@ def test_what_no_jitter_repairs_is_a_typed_error_of_size_2(precision: np.ndarray
     assert (caught.value.size, caught.value.jitter) == (2, 1e-6)
 
 
-def test_directions_that_no_reward_came_from_are_not_in_the_spectrum() -> None:
-    """Eigenvalues 1, 1, 4, 8 over a prior of 1: smallest 4, condition 2; of the prior alone 1."""
-    assert spectrum(np.diag([1.0, 4.0, 1.0, 8.0]), 1.0) == pytest.approx((4.0, 2.0))
-    assert spectrum(np.eye(3), 1.0) == pytest.approx((1.0, 1.0))
+def test_the_spectrum_has_all_directions_also_those_without_rewards() -> None:
+    """Eigenvalues 1, 4, 1, 8 over a prior of 1: G has 3 and 7, shares .3 and .7 with an entropy of
+    0.6109 nats. The prior alone has no direction."""
+    found = spectrum(np.diag([1.0, 4.0, 1.0, 8.0]), 1.0)
+    assert (found.smallest, found.largest, found.condition) == (1.0, 8.0, 8.0)
+    assert found.rank == pytest.approx(np.exp(0.6109), rel=1e-4)
+    assert spectrum(np.eye(3), 1.0) == (1.0, 1.0, 0.0)
 
 
-def test_a_direction_of_1e19_beside_3_000_is_seen_in_the_condition_number() -> None:
-    """A tolerance relative to the largest eigenvalue would leave no other, and a condition of 1."""
+def test_two_dead_columns_keep_the_smallest_eigenvalue_at_lambda_and_are_not_in_the_rank() -> None:
+    """10,000 rows whose last 2 of 10 columns are 0: 8 directions of about 10,000 each."""
+    phi = np.random.default_rng(1).standard_normal((10_000, 10))
+    phi[:, 8:] = 0
+    found = spectrum(np.eye(10) + phi.T @ phi, 1.0)
+    assert found.smallest == 1.0
+    assert found.condition == pytest.approx(1e4, rel=0.1)
+    assert found.rank == pytest.approx(8, abs=0.01)
+
+
+@pytest.mark.parametrize("known", [1, 2, 7])
+def test_the_effective_rank_of_equal_directions_is_their_number(known: int) -> None:
+    values = np.full(7, 3.0)
+    values[:known] = 1e6
+    assert spectrum(np.diag(values), 3.0).rank == pytest.approx(known)
+
+
+def test_a_direction_of_1e19_beside_3_000_hides_it_from_the_prior() -> None:
+    """Rounding has left 1e5 of every other direction uncertain: the smallest is lambda."""
     turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((3, 3)))
-    smallest, condition = spectrum(turn @ np.diag([3e3, 1e19, 2e3]) @ turn.T, 1.0)
-    assert 1.0 <= smallest < 1e5  # rounding has left no more of the others
-    assert condition == pytest.approx(1e19 / smallest)
+    found = spectrum(turn @ np.diag([3e3, 1e19, 2e3]) @ turn.T, 1.0)
+    assert (found.smallest, found.condition) == pytest.approx((1.0, 1e19))
+    assert found.rank == pytest.approx(1.0)
 
 
 def test_a_direction_of_1e10_beside_3_000_is_told_apart_from_the_prior() -> None:
-    smallest, condition = spectrum(np.diag([3_000.0, 1e10, 1.0]), 1.0)
-    assert (smallest, condition) == pytest.approx((3_000.0, 1e10 / 3_000))
+    found = spectrum(np.diag([3_000.0, 1e10, 2.0]), 1.0)
+    assert (found.smallest, found.condition) == pytest.approx((2.0, 5e9))

@@ -101,15 +101,18 @@ def test_an_unseen_arm_is_scored_from_the_prior_and_gets_no_head() -> None:
 
 
 def test_health_of_a_stack_is_that_of_its_worst_arm() -> None:
-    head = DisjointRidgeHead(1, 1.0, None)
-    assert head.health().smallest_eigenvalue == 1.0
-    head.observe(Observation("a", np.array([1.0]), 1.0))
-    head.observe(Observation("b", np.array([3.0]), 1.0))
-    assert head.health().smallest_eigenvalue == pytest.approx(2.0)
-    assert head.health().condition_number == pytest.approx(1.0)
-    head.observe(Observation("b", np.array([1.0]), 1.0))
-    assert head.health().smallest_eigenvalue == pytest.approx(2.0)
-    assert head.health().effective_count == 3
+    """Arm a met [1, 0]; b met [3, 0] and [0, 3], so A is diag(2, 1) and diag(10, 10)."""
+    head = DisjointRidgeHead(2, 1.0, None)
+    assert head.health().effective_rank == 0
+    for arm, phi in (("b", [3.0, 0.0]), ("b", [0.0, 3.0])):
+        head.observe(Observation(arm, np.array(phi), 1.0))
+    health = head.health()
+    assert (health.smallest_eigenvalue, health.condition_number) == pytest.approx((10, 1))
+    assert health.effective_rank == pytest.approx(2)
+    head.observe(Observation("a", np.array([1.0, 0.0]), 1.0))
+    health = head.health()
+    assert (health.smallest_eigenvalue, health.condition_number) == pytest.approx((1, 2))
+    assert (health.effective_rank, health.effective_count) == pytest.approx((1, 3))
 
 
 def test_two_clicks_and_a_miss_make_beta_3_2() -> None:
@@ -131,6 +134,9 @@ def test_half_a_reward_is_half_a_click_and_half_a_miss() -> None:
     head.observe(Observation("a", NONE, 0.25))
     assert head.arrays()["counts"].tolist() == [[1.25, 1.75]]
     assert head.health().effective_count == 1
+    head.observe(Observation("b", NONE, 1.0))
+    health = head.health()  # one reward each beside Beta(1, 1)
+    assert (health.smallest_eigenvalue, health.effective_rank) == pytest.approx((3, 2))
 
 
 def test_beta_draws_have_the_moments_of_beta_3_2_and_follow_a_new_reward() -> None:

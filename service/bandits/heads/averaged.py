@@ -380,21 +380,18 @@ class AveragedHead:
         return len(self._arms) - 1
 
     def health(self) -> HeadHealth:
-        """Of the likeliest member: of what arms share, or else of the worst arm."""
+        """Of the likeliest member: of what arms share, or else of the worst arm. Its columns are
+        scaled so that lambda is 1; forgetting gives the prior back a few columns at a time, so a
+        direction without rewards has 0.7 to 1.2 then."""
         weights = self.weights
         member = self.members[int(weights.argmax())]
         block, rows = member.shared, 1
         if block is None:
             block, rows = member.own, self.count
         assert block is not None
-        ends = [spectrum(np.linalg.inv(P), 1.0) for P in block.P[:rows]]
+        spectra = [spectrum(np.linalg.inv(P), 1.0) for P in block.P[:rows]]
         noise = weights @ self.noises.of_all(0, self.rewards.spread**2)
-        return HeadHealth(
-            min((low for low, _ in ends), default=1.0),
-            max((each for _, each in ends), default=1.0),
-            self.rewards.n,
-            sqrt(noise),
-        )
+        return HeadHealth.of_worst(spectra, 1.0, self.rewards.n, sqrt(noise))
 
     def arrays(self) -> dict[str, Stored]:
         found: dict[str, Stored] = {

@@ -31,7 +31,7 @@ from scipy.special import ndtri
 
 from service.bandits.heads.win_probabilities import Weights
 from service.bandits.linalg import Array as Array
-from service.bandits.linalg import Index
+from service.bandits.linalg import Index, Spectrum
 
 Stored = npt.NDArray[Any]
 """An array of a snapshot."""
@@ -188,13 +188,29 @@ class Bank:
 
 @dataclass(frozen=True, slots=True)
 class HeadHealth:
-    """smallest_eigenvalue, condition_number: of A, over the directions that rewards came from;
-    effective_count: settlements held; noise: of a reward."""
+    """smallest_eigenvalue, condition_number: of A, over all directions; effective_rank: of the
+    rows of its rewards (`linalg.Spectrum`); effective_count: settlements held; noise: of a reward.
+    """
 
     smallest_eigenvalue: float
     condition_number: float
+    effective_rank: float
     effective_count: float
     noise: float
+
+    @classmethod
+    def of_worst(
+        cls, spectra: Sequence[Spectrum], ridge: float, count: float, noise: float
+    ) -> "HeadHealth":
+        """Describe a head by the worst of its matrices; one without a matrix is its prior."""
+        spectra = spectra or [Spectrum(ridge, ridge, 0.0)]
+        return cls(
+            min(each.smallest for each in spectra),
+            max(each.condition for each in spectra),
+            min(each.rank for each in spectra),
+            count,
+            noise,
+        )
 
 
 def digest(head: "Head") -> str:

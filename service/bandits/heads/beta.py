@@ -16,7 +16,10 @@ from service.bandits.heads.base import (
     unpack_names,
 )
 from service.bandits.heads.win_probabilities import TABLE, Value, independent, shares, winners
-from service.bandits.linalg import Index
+from service.bandits.linalg import Index, spectrum_of
+
+PRIOR = 2.0
+"""alpha + beta before the first reward."""
 
 
 class BetaHead:
@@ -78,7 +81,7 @@ class BetaHead:
     @property
     def held(self) -> float:
         counts = self._counts
-        return max(float(counts.sum()) - 2 * len(counts), 0.0)
+        return max(float(counts.sum()) - PRIOR * len(counts), 0.0)
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         counts = self._of(arms)
@@ -90,7 +93,7 @@ class BetaHead:
 
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         mean = self.mean(np.empty(0), arms)
-        return self._of(arms).sum(axis=1) - 2, np.asarray(np.sqrt(mean * (1 - mean)))
+        return self._of(arms).sum(axis=1) - PRIOR, np.asarray(np.sqrt(mean * (1 - mean)))
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         return np.array([self._draw_arm(arm, bank) for arm in arms]).T
@@ -136,11 +139,10 @@ class BetaHead:
         """There is no noise to be learned."""
 
     def health(self) -> HeadHealth:
+        """Return the health of diag(alpha + beta), a direction an arm that has rewards."""
         totals = self._counts.sum(axis=1)
-        if not len(totals):
-            totals = np.array([2.0])
-        least, most = float(totals.min()), float(totals.max())
-        return HeadHealth(least, most / least, self.held, 0.0)
+        spectra = [spectrum_of(totals, PRIOR)] if len(totals) else []
+        return HeadHealth.of_worst(spectra, PRIOR, self.held, 0.0)
 
     def arrays(self) -> dict[str, Array]:
         return {"arms": pack_names(self._rows.by_name), "counts": self._counts.copy()}

@@ -203,13 +203,8 @@ class DisjointRidgeHead:
         return independent(bank.places(arms), value)
 
     def health(self) -> HeadHealth:
-        """Return the smallest eigenvalue of all arms that have rewards, and the largest of their
-        condition numbers."""
-        rows = len(self._rows)
-        ends = [spectrum(self.A[row], self._ridge) for row in range(rows)]
-        smallest = min((low for low, _ in ends), default=self._ridge)
-        condition = max((each for _, each in ends), default=1.0)
-        return HeadHealth(smallest, condition, self.held, self.noise)
+        spectra = [spectrum(self.A[row], self._ridge) for row in range(len(self._rows))]
+        return HeadHealth.of_worst(spectra, self._ridge, self.held, self.noise)
 
     def arrays(self) -> dict[str, Array]:
         rows = len(self._rows)

@@ -89,5 +89,5 @@ class GaussianHead(ABC):
         return np.full(len(arms), self.n), np.full(len(arms), self.posterior.noise)
 
     def health(self) -> HeadHealth:
-        smallest, condition = spectrum(self.A, self._ridge)
-        return HeadHealth(smallest, condition, self.n, self.posterior.noise)
+        found = spectrum(self.A, self._ridge)
+        return HeadHealth.of_worst([found], self._ridge, self.n, self.posterior.noise)

@@ -104,10 +104,9 @@ class GradientHead:
         self._ridge_head.distrust(factor)
 
     def health(self) -> HeadHealth:
-        """Report the eigenvalues of Z over the directions of the rewards; others keep lambda."""
-        smallest, largest = self._covariance.spectrum()
-        last = self._ridge_head.health()
-        return HeadHealth(smallest, largest / smallest, last.effective_count, last.noise)
+        """Return the eigenvalues and rank of Z, the count and noise of the last layer."""
+        count, noise = self._ridge_head.n, self._ridge_head.posterior.noise
+        return HeadHealth.of_worst([self._covariance.spectrum()], self._ridge, count, noise)
 
     def arrays(self) -> dict[str, Stored]:
         return {

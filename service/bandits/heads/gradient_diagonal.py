@@ -4,6 +4,7 @@ import numpy as np
 
 from service.bandits.gradients import Layout
 from service.bandits.heads.base import Array, Stored
+from service.bandits.linalg import Spectrum, spectrum_of
 
 
 class Diagonal:
@@ -45,11 +46,8 @@ class Diagonal:
     def decay(self, share: float) -> None:
         self._sums *= share
 
-    def spectrum(self) -> tuple[float, float]:
-        met = self._sums[self._sums > 0]
-        if not len(met):
-            return self._ridge, self._ridge
-        return self._ridge + float(met.min()), self._ridge + float(met.max())
+    def spectrum(self) -> Spectrum:
+        return spectrum_of(self._ridge + self._sums, self._ridge)
 
     def arrays(self) -> dict[str, Stored]:
         return {"sums": self._sums}

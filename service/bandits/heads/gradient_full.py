@@ -5,8 +5,8 @@ from scipy.linalg import lapack
 
 from service.bandits.gradients import Layout
 from service.bandits.heads.base import Array, Stored
-from service.bandits.heads.gradient_rows import DistinctRows, cholesky, seen, solve
-from service.bandits.linalg import JITTERS
+from service.bandits.heads.gradient_rows import DistinctRows, cholesky, solve
+from service.bandits.linalg import JITTERS, Spectrum, spectrum_of
 from service.bandits.settings import FULL_ROWS
 from service.errors import NotPositiveDefinite
 
@@ -198,13 +198,31 @@ class Full:
         held[: len(self._held)] = self._held
         return np.maximum(self._seen.counts - held, 0.0)
 
-    def spectrum(self) -> tuple[float, float]:
-        """Exact up to 1,024 distinct rows. Beyond, bounds: lambda and lambda + trace."""
+    def spectrum(self) -> Spectrum:
+        """Exact up to 1,024 distinct rows, by their Gram matrix K, whose eigenvalues other than 0
+        are those of sum J J^T. Beyond, bounds: lambda, lambda + tr K, and (tr K)^2 / |K|^2, the
+        rank by entropy of order 2 in place of Shannon's."""
         root, rows = np.sqrt(self._seen.counts), self._seen.rows
-        if len(rows) <= EXACT_SPECTRUM:
-            return seen(self._layout.gram(rows, rows) * np.outer(root, root), self._ridge)
-        trace = float(self._seen.counts @ self._layout.squares(rows))
-        return self._ridge, self._ridge + trace
+        if len(rows) > EXACT_SPECTRUM:
+            trace = float(self._seen.counts @ self._layout.squares(rows))
+            rank = trace**2 / self._squared(root) if trace else 0.0
+            return Spectrum(self._ridge, self._ridge + trace, rank)
+        dimensions = self._layout.parameters
+        values = np.full(min(len(rows) + 1, dimensions), self._ridge)
+        if len(rows):
+            gram = self._layout.gram(rows, rows) * np.outer(root, root)
+            known = np.linalg.eigvalsh(gram)[-dimensions:]
+            values[: len(known)] += np.maximum(known, 0.0)
+        return spectrum_of(values, self._ridge)
+
+    def _squared(self, root: Array) -> float:
+        """|K|^2, by chunks of rows."""
+        total, rows = 0.0, self._seen.rows
+        for start in range(0, len(rows), CHUNK):
+            part = self._layout.gram(rows[start : start + CHUNK], rows)
+            part *= np.outer(root[start : start + CHUNK], root)
+            total += float(np.vdot(part, part))
+        return total
 
     def arrays(self) -> dict[str, Stored]:
         return {

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from service.bandits.heads.base import Array, Stored
-from service.bandits.linalg import JITTERS, ROUNDING
+from service.bandits.linalg import JITTERS, Spectrum
 from service.errors import NotPositiveDefinite
 
 GRID = 36
@@ -38,8 +38,8 @@ class Covariance(Protocol):
     def decay(self, share: float) -> None:
         """Multiply sum J J^T by `share`; lambda stays whole."""
 
-    def spectrum(self) -> tuple[float, float]:
-        """Smallest and largest eigenvalue of Z over the directions that rewards were seen in."""
+    def spectrum(self) -> Spectrum:
+        """Of Z, over all p directions."""
 
     def arrays(self) -> dict[str, Stored]: ...
     def restore(self, arrays: dict[str, Stored]) -> None: ...
@@ -146,17 +146,3 @@ def solve(factor: Array, right: Array) -> Array:  # (n, n) lower, (n, k) -> (n, 
         return right
     solution, _ = lapack.dtrtrs(factor, right, lower=1)
     return np.asarray(solution)
-
-
-def seen(gram: Array, floor: float) -> tuple[float, float]:
-    """Return the ends of the spectrum of floor I + sum J J^T over the directions of the rewards,
-    from their Gram matrix."""
-    values = np.linalg.eigvalsh(gram) if len(gram) else np.zeros(1)
-    largest = float(values[-1])
-    doubt = ROUNDING * len(values) * largest
-    if doubt > floor:  # rounding hides the directions of the rewards: all count
-        return floor + max(float(values[0]), 0.0), floor + largest
-    values = values[values > doubt]
-    if not len(values):
-        return floor, floor
-    return floor + float(values[0]), floor + largest

@@ -48,7 +48,14 @@ export function health(app) {
         title: "Smallest eigenvalue",
         number: true,
         text: (row) => figure(row.head?.smallest_eigenvalue),
-        hint: "Of A: it has to grow.",
+        hint: "Of A, over all directions: lambda while there is one that no reward came from.",
+      },
+      {
+        key: "rank",
+        title: "Effective rank",
+        number: true,
+        text: (row) => figure(row.head?.effective_rank),
+        hint: "Directions that rewards came from, in effect.",
       },
       { key: "condition", title: "Condition", number: true, text: (row) => figure(row.head?.condition_number) },
       {
