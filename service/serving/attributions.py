@@ -10,7 +10,7 @@ from service.bandits import rules
 from service.bandits.candidates import Candidates
 from service.bandits.heads.averaged import AveragedHead
 from service.bandits.version import Version
-from service.features.declaration import INTERCEPT
+from service.features.declaration import CROSS, INTERCEPT
 from service.features.schema import Array
 from service.state.learner import Learner
 
@@ -22,9 +22,12 @@ MOST_FEATURES = 6
 
 
 class Moved(BaseModel):
-    feature: str = Field(description="With its value, where it is a category.")
+    feature: str | None = Field(
+        description="With its value, where it is a category; null: all smaller ones together."
+    )
     contribution: float = Field(
-        description="What the mean would lose without it; of a linear head x_i w_i, summed up."
+        description="What the mean would lose without it. Of a linear head and of `auto` these add "
+        "up to the mean less what it starts at, which is the same for all arms."
     )
 
 
@@ -98,27 +101,63 @@ def _add_opinions(
 
 
 def _moved(learner: Learner, context: Array, candidates: Candidates, index: int) -> list[Moved]:
-    """The mean less the mean with a feature's columns at 0 (a number: at its center). For a linear
-    head that is the feature's sum of x_i w_i; for a net the change of its output."""
-    version, view = learner.active, learner.view
-    row = view.design(context[None], candidates.x[[index]])[0]
-    groups = [
-        (name, columns)
+    """What moved the mean, the largest first. Of a linear head the parts add up to the mean less
+    the level that all arms start at, with the smallest ones as one; of a net they do not."""
+    row = learner.view.design(context[None], candidates.x[[index]])[0]
+    if isinstance(head := learner.active.head, AveragedHead):
+        parts = _effects(learner, head, row, candidates.ids[index])
+    else:
+        parts = _losses(learner, row, candidates.ids[index])
+    parts.sort(key=lambda part: -abs(part.contribution))
+    found, others = parts[:MOST_FEATURES], parts[MOST_FEATURES:]
+    if others and not learner.settings.has_net:
+        total = sum(part.contribution for part in others)
+        found.append(Moved(feature=None, contribution=total))
+    return found
+
+
+def _groups(learner: Learner, row: Array) -> list[tuple[str, slice]]:
+    """Name and columns of each feature that is not 0 in a row."""
+    view = learner.view
+    return [
+        (_label(learner, (name, columns), row), columns)
         for name, columns in zip(view.names, view.groups, strict=True)
         if row[columns].any()
     ]
+
+
+def _losses(learner: Learner, row: Array, arm: str) -> list[Moved]:
+    """The mean less the mean with a feature's columns at 0 (a number: at its center). For a linear
+    head that is the feature's sum of x_i w_i; for a net the change of its output."""
+    version, groups = learner.active, _groups(learner, row)
     if not groups:
         return []
     rows = np.repeat(row[None], len(groups) + 1, axis=0)
     for place, (_, columns) in enumerate(groups):
         rows[place, columns] = 0.0
-    means = version.expected(version.encoder(rows), [candidates.ids[index]] * len(rows))
-    parts = means[-1] - means[:-1]
-    order = np.argsort(-np.abs(parts), kind="stable")[:MOST_FEATURES]
+    means = version.expected(version.encoder(rows), [arm] * len(rows))
     return [
-        Moved(feature=_label(learner, groups[place], row), contribution=parts[place])
-        for place in order
+        Moved(feature=name, contribution=means[-1] - mean)
+        for (name, _), mean in zip(groups, means[:-1], strict=True)
     ]
+
+
+def _effects(learner: Learner, head: AveragedHead, row: Array, arm: str) -> list[Moved]:
+    """The parts of an averaged mean: what is the arm's whatever the features, each feature, and
+    each cross of a feature of the context with one of the arm, under its own name."""
+    found, span = head.effects(row, arm), learner.active.rewarded.span
+    groups = [each for each in _groups(learner, row) if each[0] != INTERCEPT]
+    sums = {INTERCEPT: found.constant}
+    sums |= {name: float(found.columns[columns].sum()) for name, columns in groups}
+    of_context, of_arm = (
+        [(name, (columns.start <= side) & (side < columns.stop)) for name, columns in groups]
+        for side in head.sides
+    )
+    for name, rows in of_context:
+        for other, columns in of_arm:
+            if rows.any() and columns.any():
+                sums[name + CROSS + other] = float(found.crosses[rows][:, columns].sum())
+    return [Moved(feature=name, contribution=span * part) for name, part in sums.items()]
 
 
 def _label(learner: Learner, group: tuple[str, slice], row: Array) -> str:

@@ -71,6 +71,27 @@ def test_an_arm_is_untried_until_it_has_three_settlements_of_the_policy() -> Non
     assert restored.learners["p"].tries == {"a": 3}
 
 
+@pytest.mark.parametrize("kind", ["auto", "linucb"])
+def test_no_arm_is_tried_for_its_own_sake_before_one_was_shown_three_times(kind: str) -> None:
+    """Six new arms: after a miss an arm has the policy's own chance, of `auto` its floor of .005
+    among six. Once another arm was shown three times the five others share a tenth."""
+    policy = {"kind": kind, **({"disjoint": True} if kind == "linucb" else {})}
+    log, tries = arms(policy, *"abcdef"), Tries()
+    learner, candidates = log.state.learners["p"], log.state.candidates
+
+    def chance_of_a() -> float:
+        untried = tries.untried(learner, candidates, ())
+        return float(decide(learner, NONE, candidates, 1, 1, untried)[0][0])
+
+    for arm, reward in (("a", 0.0), ("b", 1.0), ("b", 1.0)):
+        tries.show(learner, [arm])
+        settle(log, arm, reward)
+    floor = 0.005 / 6 if kind == "auto" else 0.0
+    assert chance_of_a() == pytest.approx(floor, abs=1e-4)
+    tries.show(learner, ["b"])
+    assert chance_of_a() == pytest.approx(0.9 * floor + 0.1 / 5, abs=1e-4)
+
+
 def test_arms_that_a_policy_cannot_tell_apart_are_tried_together() -> None:
     """Two arms of each category: three settlements of one of them are enough for both."""
     log = opened({"kind": "linucb"})

@@ -21,6 +21,7 @@ shared row, and what it leaves of the row predicts the rest.
 from collections.abc import Sequence
 from dataclasses import replace
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -184,6 +185,19 @@ class MovingLevel:
         self.sides = np.array(sides).reshape(2, 3)
 
 
+class Effects(NamedTuple):
+    """What adds up to the mean of a row, less the base at which all arms start.
+
+    constant   what no column moves: an arm's own, and what arms share
+    columns    (view.width,) of each column
+    crosses    (d, f) of each column of the context with each of the arm
+    """
+
+    constant: float
+    columns: Array
+    crosses: Array
+
+
 class AveragedHead:
     """A `Head` of members. Rewards lie in [0, 1] or in any span of 1; rows are those of the view.
 
@@ -204,8 +218,9 @@ class AveragedHead:
         self.settled = 0
 
     @property
-    def context_columns(self) -> int:
-        return len(self._rows.context)
+    def sides(self) -> tuple[Index, Index]:
+        """Columns of a row that are of the context, and those that are of the arm."""
+        return self._rows.context, self._rows.arm
 
     # -- score ---------------------------------------------------------------------------------
 
@@ -254,6 +269,25 @@ class AveragedHead:
             [means], _ = member.predict(seen, places, self.rewards.level, self.settled)
             found.append((member.spec.name, float(share), self.base + means))
         return found
+
+    def effects(self, row: Array, arm: str) -> Effects:  # (view.width,)
+        """Divide the mean of a row among its columns and their crosses."""
+        rows, [place] = self._rows, self._places([arm])
+        x, w = row[rows.context], row[rows.arm]
+        d, f = len(x), len(w)
+        constant, columns, crosses = 0.0, np.zeros(len(row)), np.zeros((d, f))
+        for index, share in zip(*self._counting, strict=True):
+            own, shared = self.members[index].weights(place, self.rewards.level)
+            if own is not None:
+                at_zero, bent = rows.relu_effects(x, own[1 + d :]) if len(own) > 1 + d else (0, 0)
+                constant += share * (own[0] + at_zero)
+                columns[rows.context] += share * (own[1 : 1 + d] * x + bent)
+            if shared is not None:
+                constant += share * shared[0]
+                columns[rows.context] += share * shared[1 : 1 + d] * x
+                columns[rows.arm] += share * shared[1 + d : 1 + d + f] * w
+                crosses += share * rows.cross_weights(shared[1 + d + f :]) * np.outer(x, w)
+        return Effects(constant, columns, crosses)
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         return self._each(phi, arms)[0]

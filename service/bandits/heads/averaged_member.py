@@ -62,6 +62,21 @@ class Member:
             v = v + self.shared.variances_of(left, now)
         return mean, np.maximum(v, TINY)
 
+    def weights(self, arm: int, level: float) -> tuple[Array | None, Array | None]:
+        """Return the weights of the own and of the shared row: the mean of an arm above the level
+        is the sum of their products. None: the member does not see the row."""
+        own = shared = None
+        if self.shared is not None:
+            reward, one = self.shared.theta[0]
+            shared = reward - level * one
+        if self.own is not None:
+            theta = self.own.theta[arm]
+            own = theta[0] - level * theta[1]
+            if shared is not None:
+                own -= shared @ theta[2:]
+            own *= self._reach
+        return own, None if shared is None else shared * self._reach0
+
     def look(self, seen: Seen, arm: int, now: int) -> Forecast:
         """Predict one settlement, before it is learned."""
         mean = one = v = 0.0

@@ -141,6 +141,29 @@ class Rows:
         contexts, arms = np.fft.rfft(x @ self._hash[0]), np.fft.rfft(w @ self._hash[1])
         return np.asarray(np.fft.irfft(contexts[:, None] * arms, CROSSES))
 
+    def cross_weights(self, weights: Array) -> Array:  # (crosses,) -> (d, f)
+        """Return M with x' M w the product of these weights with the crosses of x and w."""
+        if self._hash is None:
+            return weights.reshape(len(self.context), len(self.arm))
+        x, w = (np.abs(side).argmax(axis=1) for side in self._hash)
+        signs = np.outer(*(side.sum(axis=1) for side in self._hash))
+        return np.asarray(signs * weights[(x[:, None] + w) % CROSSES])
+
+    def relu_effects(self, x: Array, weights: Array) -> tuple[float, Array]:
+        """Divide the product of these weights with the ReLUs of a context x (d,) among its columns.
+        Return the product at x = 0, and what each column adds to it.
+
+        By integrated gradients from 0 to x (Sundararajan, Taly, Yan 2017), which add up: a ReLU of
+        a + beta divides its change from relu(beta) among the terms of a in proportion.
+        """
+        length = sqrt(self.square)
+        terms = x[:, None] * self._omega / length  # (d, UNITS)
+        a, at_zero = terms.sum(axis=0), np.maximum(self._beta, 0.0)
+        change = np.maximum(a + self._beta, 0.0) - at_zero
+        slope = np.divide(change, a, out=np.zeros_like(a), where=a != 0.0)
+        scaled = weights * (length / sqrt(UNITS))
+        return float(scaled @ at_zero), np.asarray(terms @ (slope * scaled))
+
 
 def _place(columns: Index, column: int) -> int:
     found = np.flatnonzero(columns == column)

@@ -35,9 +35,9 @@ def learned_noise(unexplained: float, n: float, spread: float) -> float:
 class RidgeHead(GaussianHead):
     """One `(A, b, s, rr, r, n)` for all arms; arm features are inside phi.
 
-    The prior's mean is the level r / n of all rewards, so that no level of rewards makes what was
-    shown look better than what was not: mu = A^-1 (b - level s), with s = sum phi, and a mean is
-    level + phi^T mu.
+    The prior's mean is the level r / n of all rewards, where LinUCB and linear Thompson sampling
+    have 0, so that no level of rewards makes what was shown look better than what was not:
+    mu = A^-1 (b - level s), with s = sum phi, and a mean is level + phi^T mu.
     """
 
     standardises = True

@@ -50,7 +50,7 @@ class AverageBound(Rule):
         head = version.head
         assert isinstance(head, AveragedHead)
         mean, width, grown = head.spread(phi, arms)
-        doubt = 1.0 + 1.0 / (1.0 + head.context_columns)
+        doubt = 1.0 + 1.0 / (1.0 + len(head.sides[0]))
         return np.clip(mean, *version.ends) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
 
     def floor(self, version: Version) -> float:

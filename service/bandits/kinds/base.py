@@ -211,8 +211,8 @@ class Exploring(Kind):
 
     min_tries: Annotated[int, Field(ge=0, le=MOST_TRIES)] = Field(
         3,
-        description="Arms of the catalogue with fewer settlements share a tenth of a decision's "
-        "chance until they have so many; 0: the policy alone decides.",
+        description="Once an arm was shown so often, arms of the catalogue that were not share a "
+        "tenth of a decision's chance until they were; 0: the policy alone decides.",
     )
 
     def policy(self) -> Policy:

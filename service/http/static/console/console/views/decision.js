@@ -173,7 +173,7 @@ function moved(parts) {
       h(
         "li",
         { data: { sign: each.contribution < 0 ? "less" : "more" } },
-        `${each.feature.replaceAll(" x ", " × ")} `,
+        `${(each.feature ?? "all others").replaceAll(" x ", " × ")} `,
         h("b", {}, signed(each.contribution, 3)),
       ),
     ),
