@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from service.control.sequences import MOST_ROWS
+
 State = Literal["better", "worse", "open", "refused"]
 Ends = Annotated[tuple[float, float], Field(description="Lower and upper end, 95 percent.")]
 
@@ -38,9 +40,12 @@ class Uplift(BaseModel):
     sentence: str
     since: str
     decisions: int = Field(description="Of all policies, in which either could be drawn.")
+    repeats: int = Field(
+        description=f"Further ones that do not count: their visitors had made {MOST_ROWS} before."
+    )
     units: float = Field(
         description="Visitors of the policy with the smaller share, in effect: its share of "
-        "(sum of n)^2 / sum of n^2, of n decisions each."
+        "(sum of n)^2 / sum of n^2, of n decisions each that count."
     )
     mean: float
     control: float

@@ -18,6 +18,9 @@ A unit (a visitor) is drawn once for all of its rows, which are one observation:
 units of (sum of e)^2. With one row a unit, that is the theorem. Beyond, a path that repeats itself
 crosses a boundary less often than one of independent steps with the same variance (Slepian 1962),
 which holds in the limit of many units.
+
+Of a unit the first MOST_ROWS rows count. Whether a row does is known before its reward, by the rows
+before it, so the above holds of the rows that count.
 """
 
 from dataclasses import dataclass
@@ -36,6 +39,13 @@ RHO = 10.0
 """Makes u narrowest, relative to the root of V, where V is some 300 (in units of scale^2): there a
 sequence is 1.7 times as wide as an interval that may be looked at once. At V = 20 and 100,000 the
 factor is 2."""
+
+
+MOST_ROWS = 10
+"""Rows of a unit that count. Were all to, a crawler with 300 decisions beside 500 visitors with one
+each would be 3/8 of every mean, and leave 3 units in effect of each half of the traffic. Where the
+rates of visitors vary so that two decisions of one have a correlation of 1/8, the first ten hold 59
+percent of what any number of them would tell of a policy."""
 
 
 def log_evidence(s: Array, v: Array, scale: float) -> Array:
@@ -108,12 +118,26 @@ def terms(
     return Terms(m, e, span / least)
 
 
+def _by_unit(unit: Index) -> tuple[Index, Index]:
+    """Return the rows unit by unit, each unit's in their order, and for each of these places that
+    of its unit's first row: both (n,)."""
+    order = np.argsort(unit, kind="stable")
+    starts = np.diff(unit[order], prepend=-1) != 0
+    return order, np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
+
+
+def counted(unit: Index) -> npt.NDArray[np.bool_]:
+    """Return whether each row counts, (n,): it is one of the first MOST_ROWS of its unit."""
+    order, first = _by_unit(unit)
+    counts = np.empty(len(unit), dtype=bool)
+    counts[order] = np.arange(len(unit)) - first < MOST_ROWS
+    return counts
+
+
 def sum_of_squares(e: Array, unit: Index, other: Array | None = None) -> Array:
     """Return V after each row, (n,): the sum over units of (sum of e)^2, or of the product of the
     sums of `e` and `other`."""
-    order = np.argsort(unit, kind="stable")
-    starts = np.concatenate([[True], np.diff(unit[order]) != 0])
-    first = np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
+    order, first = _by_unit(unit)
 
     def earlier(values: Array) -> Array:
         """Sums over the earlier rows of the unit."""

@@ -1,5 +1,7 @@
 """Which policy pays: each compared with the control, in one sentence and in figures."""
 
+from collections import Counter
+
 import numpy as np
 
 from service.clock import iso
@@ -9,12 +11,14 @@ from service.control.report import Look, PolicyMean, Uplift, Verdict
 from service.control.rewards import Rewards, Start
 from service.control.sample_ratio import Mismatch
 from service.control.sequences import (
+    MOST_ROWS,
     Array,
     Estimate,
     Index,
     Terms,
     Watched,
     chances_of_best,
+    counted,
     ratio_interval,
     sum_of_squares,
     terms,
@@ -24,6 +28,7 @@ from service.errors import NotFound
 from service.log.reading import SILENT, Progress, single_experiment
 from service.log.stores import Store
 
+REPEATED = f"their visitors had made {MOST_ROWS} before that count"
 ALPHA = 0.05
 LEAST_UNITS = 50
 """Visitors that a comparison needs, in effect, of the policy with the smaller share: below, a few
@@ -50,6 +55,8 @@ async def verdict_on(
         uplifts = judge.uplifts()
         means = judge.means() if uplifts else []
         state, sentence = sentences.of_all(uplifts, means)
+    repeats = max((each.repeats for each in uplifts), default=0)
+    left_out = outcomes.left_out + Counter({REPEATED: repeats})
     mismatch = _mismatch(outcomes)
     if mismatch is not None and uplifts:
         state, sentence = "refused", sentences.of_mismatch(mismatch)
@@ -59,12 +66,12 @@ async def verdict_on(
         sentence=sentence,
         control=definition.control,
         until=iso(float(outcomes.at[-1])) if len(outcomes) else None,
-        decisions=len(outcomes),
+        decisions=len(outcomes) - repeats,
         sample_ratio=sentences.of_rows(mismatch, rewards.lost),
         fits=mismatch is None,
         policies=means,
         uplifts=uplifts,
-        left_out=dict(outcomes.left_out.most_common()),
+        left_out=dict(left_out.most_common()),
     )
 
 
@@ -109,7 +116,7 @@ class _Judge:
     def means(self) -> list[PolicyMean]:
         names = list(self._starts)
         means = [self._mean(name) for name in names]
-        rows = self._rows(self._since(*names))
+        rows, _ = self._rows(self._since(*names))
         compared = [self._terms({name}, rows) for name in names]
         if any(each.e.any() for each in compared):
             best = chances_of_best(compared, self._outcomes.unit[rows])
@@ -131,12 +138,15 @@ class _Judge:
         reward, first = self._outcomes.reward, self._rules.default or 0.0
         return terms(drawn[rows], chance[rows], reward[rows], first, self._span)
 
-    def _rows(self, start: Start) -> Index:
-        return np.flatnonzero(self._outcomes.position >= start.position)
+    def _rows(self, start: Start) -> tuple[Index, int]:
+        """Return the rows that count since then, and how many others a few visitors made."""
+        rows = np.flatnonzero(self._outcomes.position >= start.position)
+        counts = counted(self._outcomes.unit[rows])
+        return rows[counts], int((~counts).sum())
 
     def _mean(self, name: str) -> PolicyMean:
         start = self._since(name, self._control)
-        rows = self._rows(start)
+        rows, _ = self._rows(start)
         own = int(self._outcomes.of({name})[rows].sum())
         found: Estimate | None = None
         if own:
@@ -155,7 +165,7 @@ class _Judge:
     def _uplift(self, name: str | None, alpha: float) -> Uplift | None:
         """None: no decision counts yet."""
         start = self._since(self._control, *([] if name is None else [name]))
-        rows = self._rows(start)
+        rows, repeats = self._rows(start)
         if not len(rows):
             return None
         both = ({name} if name else self._others()), {self._control}
@@ -178,6 +188,7 @@ class _Judge:
             sentence="",
             since=iso(start.at),
             decisions=len(rows),
+            repeats=repeats,
             units=float(effective[-1]),
             mean=float(own.z.mean()),
             control=float(control.z.mean()),

@@ -14,6 +14,7 @@ from service.control.sample_ratio import ALPHA as SAMPLE_RATIO
 from service.control.sequences import (
     Terms,
     Watched,
+    counted,
     log_evidence,
     radius,
     sum_of_squares,
@@ -31,12 +32,14 @@ MEASURES = ("treatment", "control", "uplift", "ratio")
 
 @dataclass(frozen=True)
 class Setup:
-    """visitors: who come by Zipf's law of this power; share: of the policy that learns."""
+    """visitors: who come by Zipf's law of this power; share: of the policy that learns; crawler:
+    share of the decisions that one of them makes beside."""
 
     share: float
     level: float
     visitors: int = 20_000
     power: float = 0.5
+    crawler: float = 0.0
 
 
 SETUPS = {
@@ -47,6 +50,7 @@ SETUPS = {
     "few visitors": Setup(0.5, 0.2, 300),
     "few visitors of a tenth": Setup(0.1, 0.2, 2_000),
     "few visitors of a control of a twentieth": Setup(0.95, 0.02, 4_500),
+    "a crawler": Setup(0.5, 0.2, 400, crawler=0.4),
 }
 
 
@@ -68,7 +72,9 @@ def streams(setup: Setup, count: int, n: int, seed: int = 0) -> Streams:
     of the time any. Visitors keep their policy and have a level and a taste of their own."""
     rng = np.random.default_rng(seed)
     weights = 1 / np.arange(1, setup.visitors + 1) ** setup.power
-    unit = rng.choice(setup.visitors, size=(count, n), p=weights / weights.sum())
+    weights *= (1 - setup.crawler) / weights.sum()
+    weights[0] += setup.crawler
+    unit = rng.choice(setup.visitors, size=(count, n), p=weights)
     first = rng.random((count, setup.visitors)) < setup.share
     of_visitor = rng.gamma(2.0, 0.5, (count, setup.visitors, 2)) * setup.level
     of_visitor[..., 1] *= 1.3
@@ -95,23 +101,30 @@ def streams(setup: Setup, count: int, n: int, seed: int = 0) -> Streams:
     return Streams(unit, treated, click, rate)
 
 
-def judged(found: Streams, setup: Setup, stream: int) -> tuple[Terms, Terms]:
-    treated, click = found.treated[stream], found.click[stream]
+def that_count(found: Streams, stream: int) -> Streams:
+    """The decisions of one stream that count, (n,), and (2, n)."""
+    counts = counted(found.unit[stream])
+    unit, treated, click = (each[stream, counts] for each in found[:3])
+    return Streams(unit, treated, click, found.rate[:, stream, counts])
+
+
+def judged(found: Streams, setup: Setup) -> tuple[Terms, Terms]:
+    """Of one stream."""
     first, second = (
-        terms(drawn, np.full(len(click), chance), click, 0.0, 1.0)
-        for drawn, chance in ((treated, setup.share), (~treated, 1 - setup.share))
+        terms(drawn, np.full(len(found.click), chance), found.click, 0.0, 1.0)
+        for drawn, chance in ((found.treated, setup.share), (~found.treated, 1 - setup.share))
     )
     return first, second
 
 
-def misses(found: Streams, setup: Setup, stream: int) -> tuple[bool, ...]:
-    """Of each measure, whether a look misses the truth."""
-    own, control = judged(found, setup, stream)
-    unit = found.unit[stream]
+def misses(found: Streams, setup: Setup) -> tuple[bool, ...]:
+    """Of each measure, whether a look at one stream misses the truth."""
+    own, control = judged(found, setup)
+    unit = found.unit
     looks = np.arange(LOOK - 1, unit.size, LOOK)
     rarer = np.full(unit.size, min(setup.share, 1 - setup.share))
     looks = looks[effective_units(rarer, unit)[looks] >= LEAST_UNITS]
-    truth = np.cumsum(found.rate[:, stream], axis=1)[:, looks] / (looks + 1)
+    truth = np.cumsum(found.rate, axis=1)[:, looks] / (looks + 1)
     missed = []
     for each, true in ((own, truth[0]), (control, truth[1]), (own - control, truth[0] - truth[1])):
         means, halves = Watched(each, unit, ALPHA).at(looks)
@@ -133,7 +146,9 @@ def test_few_streams_ever_miss(name: str) -> None:
     """At most 5 percent: more than the 1 percent quantile of that are a failure."""
     setup, count = SETUPS[name], 200
     found = streams(setup, count, 20_000)
-    missed = np.array([misses(found, setup, stream) for stream in range(count)]).sum(axis=0)
+    missed = np.array([misses(that_count(found, stream), setup) for stream in range(count)]).sum(
+        axis=0
+    )
     print(name, dict(zip(MEASURES, missed.tolist(), strict=True)), "of", count)  # noqa: T201
     assert (missed <= binom.ppf(0.99, count, ALPHA)).all()
 
@@ -176,10 +191,10 @@ def test_an_interval_at_any_time_is_at_most_twice_as_wide(name: str) -> None:
     setup = SETUPS[name]
     found = streams(setup, 3, 100_000)
     for stream in range(3):
-        own, control = judged(found, setup, stream)
+        own, control = judged(mine := that_count(found, stream), setup)
         for each in (own, control, own - control):
-            watched = Watched(each, found.unit[stream], ALPHA)
-            at = np.array([999, 9_999, 99_999])
+            watched = Watched(each, mine.unit, ALPHA)
+            at = np.array([999, 9_999, len(mine.unit) - 1])
             _, halves = watched.at(at)
             once = 1.96 * np.sqrt(watched.v[at]) / (at + 1)
             print(name, (halves / once).round(2).tolist())  # noqa: T201

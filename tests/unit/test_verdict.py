@@ -1,6 +1,7 @@
 """What is said of a log: which policy pays, since when, and why nothing can be said."""
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ from service.control.outcomes import DELETED, NOT_DRAWN, NOT_SHOWN
 from service.control.report import Uplift, Verdict
 from service.control.rewards import OPEN
 from service.control.table import table
-from service.control.verdict import verdict_on
+from service.control.verdict import REPEATED, verdict_on
 from service.errors import NotFound
 from service.log.stores.memory import MemoryStore
 from service.state.events import ExperimentDeleted, LogTruncated, PolicyReset, Shown
@@ -151,13 +152,60 @@ def test_before_the_first_outcome_nothing_can_be_told() -> None:
 
 
 def test_a_few_visitors_are_too_few_however_often_they_come() -> None:
-    """Of these, eight make most decisions."""
-    units = [f"bot-{number % 10}" if number % 5 else f"unit-{number}" for number in range(2_000)]
+    """Twenty visitors with 100 decisions each: 10 of each count, half of 20 in effect."""
+    units = [f"unit-{number % 20}" for number in range(2_000)]
     verdict = after(2_000, BETTER, visits={"units": units})
     assert verdict.state == only(verdict).state == "refused"
-    assert only(verdict).units == pytest.approx(6.2, rel=0.02)
-    assert "share has decided for 6 visitors in effect, and 50 are needed" in verdict.sentence
+    assert only(verdict).units == pytest.approx(10)
+    assert (only(verdict).decisions, only(verdict).repeats) == (200, 1_800)
+    assert "share has decided for 10 visitors in effect, and 50 are needed" in verdict.sentence
     assert only(verdict).safe_since is None
+
+
+def beside_a_crawler(visits: int) -> Verdict:
+    """120 visitors who come five times, and among them a unit that comes so often and whose
+    decisions are all clicked. Clicks of the others do not depend on it."""
+    units = [*(f"unit-{number % 120}" for number in range(600)), *["crawler"] * visits]
+    Random(0).shuffle(units)
+
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        come = Counter[str]()
+        for unit in units:
+            come[unit] += 1
+            traffic.rng = Random(f"{unit} {come[unit]}")
+            rates = {"auto": 1.0, "control": 1.0} if unit == "crawler" else EQUAL
+            await traffic.visits(1, rates, units=[unit])
+
+    return judged(play)
+
+
+def test_one_unit_with_300_decisions_neither_refuses_a_verdict_nor_makes_its_mean() -> None:
+    """Of 900 decisions 300 are its own. Were all to count, there were 4 visitors in effect, and the
+    mean of its policy .66; as ten of 610 they move it by .01 to .02."""
+    without, beside = beside_a_crawler(0), beside_a_crawler(300)
+    assert without.state == beside.state == "open"
+    assert (beside.decisions, only(beside).decisions, only(beside).repeats) == (610, 610, 290)
+    assert beside.left_out == {REPEATED: 290}
+    assert f"290 left out: {REPEATED}." in table(beside)
+    assert only(beside).units == pytest.approx(610**2 / (120 * 25 + 100) / 2)
+    for one, other in zip(without.policies, beside.policies, strict=True):
+        assert other.mean == pytest.approx(one.mean, abs=0.025)
+    assert beside.fits, "a visitor counts once in the sample ratio of policies"
+
+
+def test_a_visitor_who_comes_back_counts_again_once_a_comparison_begins_anew() -> None:
+    units = [f"unit-{number % 100}" for number in range(1_000)]
+
+    async def play(traffic: Traffic) -> None:
+        await traffic.define(HALF)
+        await traffic.visits(1_000, EQUAL, units=units)
+        await traffic.shop.append(PolicyReset(at=traffic.at, policy="auto", revision=2))
+        traffic.position += 1
+        await traffic.visits(300, EQUAL, units=units)
+
+    uplift = only(judged(play))
+    assert (uplift.decisions, uplift.repeats) == (300, 0)
 
 
 def test_a_deleted_experiment_has_no_verdict() -> None:

@@ -21,6 +21,7 @@ export function verdict(app) {
 
   const sentence = h("p", { class: "sentence", "aria-live": "polite" }, "Reading the log.");
   const place = h("div");
+  const left = h("p", { class: "told" });
   const uplifts = table({
     label: "Uplift over the control",
     keyOf: (row) => row.policy ?? "",
@@ -47,6 +48,7 @@ export function verdict(app) {
     sentence,
     place,
     uplifts.node,
+    left,
   );
 
   const colour = (row) => (row.policy ? colorOf(names.indexOf(row.policy)) : "var(--muted)");
@@ -79,6 +81,8 @@ export function verdict(app) {
     sentence.dataset.text = found.sentence;
     uplifts.node.hidden = place.hidden = !found.uplifts.length;
     uplifts.update(found.uplifts);
+    const others = Object.entries(found.left_out);
+    left.replaceChildren(others.map(([why, many]) => `${count(many)} decisions do not count: ${why}.`).join(" "));
     draw();
   }
 
