@@ -175,7 +175,8 @@ class Client:
             else:
                 if response.is_success:
                     latency_ms = 1e3 * (time.perf_counter() - began)
-                    return Answer(json_of(response, url), latency_ms, retries, lost)
+                    answer = {} if response.status_code == 204 else json_of(response, url)
+                    return Answer(answer, latency_ms, retries, lost)
                 problem = problem_of(response)
                 if response.status_code not in RETRYABLE:
                     raise problem

@@ -1,7 +1,8 @@
 """Client of Forage, an online recommendation service: decisions with a time budget and a fallback,
 and rewards that count once."""
 
-from forage_client.client import AsyncForage, Decision, Forage, Ranked
+from forage_client.client import AsyncForage, Forage
+from forage_client.decision import Decision, Ranked
 from forage_client.errors import ClientError, Problem, Unreachable, Unsendable
 
 __all__ = [

@@ -4,41 +4,37 @@
         decision = await forage.select(context={"persona": "cat_connoisseur"})
         await forage.reward(decision, 1)
 
-`Forage` is the same without `async`. `select` never raises for what the network or the service
-does: it returns within its budget, with the fallback if need be. A reward is sent again until it
-was answered, and counts once.
+`Forage` is the same without `async`. `select` never raises, whatever the network, the service or
+its caller gives: it returns within its budget, with the fallback if need be. A reward is sent again
+until it was answered, and counts once.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import random
 import secrets
-import time
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    NamedTuple,
-    TypedDict,
-)
+from typing import TYPE_CHECKING, Any, Callable, TypedDict, TypeVar
 from urllib.parse import quote
 
 import anyio
 import httpx
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from forage_client.answers import json_of, problem_of, retry_after_s
+from forage_client.answers import json_of, problem_of, read, retry_after_s
+from forage_client.decision import Decision, decided
 from forage_client.errors import ClientError, Unreachable, Unsendable
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 BUDGET_S = 0.2
 REWARD_S = 10.0
@@ -46,48 +42,13 @@ SELECT_PAUSE_S = 0.04
 REWARD_PAUSE_S = 0.3
 LONGEST_PAUSE_S = 30.0
 RETRYABLE = frozenset({408, 429})
+STATUSES = frozenset({"accepted", "duplicate", "corrected", "activated"})
 TOLD = 1_000
 """Refusals that are logged once each; further ones are not logged."""
 
+CLOSED = "this client is closed"
+
 logger = logging.getLogger("forage_client")
-
-
-class Ranked(NamedTuple):
-    """A shown arm. propensity: chance of this arm in this slot, given the policy."""
-
-    arm: str
-    propensity: float
-
-
-class Decision(NamedTuple):
-    """What to show. Of a fallback all but `arm`, `arms`, `fallback` and `error` is empty.
-
-    arm              in the first slot; None: no fallback was given
-    arms             from the first slot down
-    decision         sealed token: what a reward is for
-    propensity       chance with which `arm` was chosen, given the policy
-    slate_propensity of the whole ranking; None where one arm was asked for, or where a float cannot
-                     hold it
-    slate_log_propensity   its natural logarithm, always there
-    model_version    policy/version@position
-    error            why it is a fallback: Unreachable, Unsendable, or the service's Problem
-    """
-
-    arm: str | None
-    arms: tuple[str, ...]
-    fallback: bool
-    error: ClientError | None = None
-    decision: str | None = None
-    id: str = ""
-    propensity: float | None = None
-    ranking: tuple[Ranked, ...] = ()
-    slate_propensity: float | None = None
-    slate_log_propensity: float | None = None
-    experiment: str = ""
-    policy: str = ""
-    model_version: str = ""
-    logged: bool = False
-    deferred: bool = False
 
 
 class Asked(TypedDict, total=False):
@@ -133,29 +94,38 @@ class AsyncForage:
         transport: httpx.AsyncBaseTransport | None = None,
         **asked: Unpack[Asked],
     ) -> None:
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
         self._told: set[str] = set()
         self._client = httpx.AsyncClient(base_url=url, headers=headers, transport=transport)
-        self._asked, self._reward_s = asked, reward_s
+        self._asked, self._reward_s = asked, _seconds(reward_s, "reward_s")
 
     async def select(self, **asked: Unpack[Asked]) -> Decision:
-        """What to show. Returns within the budget and raises nothing of the network's."""
-        request: Asked = {**self._asked, **asked}
+        """What to show. Returns within the budget and raises nothing but a cancellation."""
+        request: Json = {**self._asked, **asked}
         budget_s = request.pop("budget_s", BUDGET_S)
         fallback = request.pop("fallback", None)
         key = request.pop("idempotency_key", None) or secrets.token_urlsafe(16)
         try:
-            content = _encoded(dict(request))
-            call = partial(self._post, "/select", content, {"Idempotency-Key": key})
-            answer = await _insist(call, budget_s, SELECT_PAUSE_S)
+            _arms_of(fallback)
+            content, sent = _encoded(request)
+            call = partial(self._post, "/select", content, _key_header(key))
+            read_answer = partial(decided, asked=sent)
+            within_s = _seconds(budget_s, "budget_s")
+            return await _insist(call, read_answer, within_s, SELECT_PAUSE_S)
         except ClientError as error:
-            if not isinstance(error, Unreachable):
-                self._tell_once(error)
-            arms = (fallback,) if isinstance(fallback, str) else tuple(fallback or ())
-            return Decision(arms[0] if arms else None, arms, fallback=True, error=error)
-        return _decided(answer, deferred=request.get("deferred", False))
+            return self._fall_back(error, **asked)
+
+    def _fall_back(self, error: ClientError, **asked: Unpack[Asked]) -> Decision:
+        """What to show instead of an answer; `error` is logged unless it passes by itself."""
+        if not isinstance(error, Unreachable):
+            self._tell_once(error)
+        try:
+            arms = _arms_of({**self._asked, **asked}.get("fallback"))
+        except Unsendable:
+            arms = ()
+        return Decision(arms[0] if arms else None, arms, fallback=True, error=error)
 
     async def reward(
         self, decision: Decision, value: float | Mapping[str, float], *, reward_id: str = ""
@@ -176,6 +146,7 @@ class AsyncForage:
     async def activate(self, decision: Decision) -> str | None:
         """Say that a deferred decision was shown: 'activated' or 'duplicate'; None where there is
         nothing to say. Raises as `reward` does."""
+        _expect_decision(decision)
         if decision.fallback or not decision.deferred:
             return None
         path = f"/decisions/{decision.id}/activate?experiment={quote(decision.experiment)}"
@@ -192,6 +163,7 @@ class AsyncForage:
         await self.aclose()
 
     async def _settle(self, decision: Decision, outcome: Json, reward_id: str) -> str | None:
+        _expect_decision(decision)
         if decision.fallback:
             return None
         await self.activate(decision)  # what is rewarded was shown
@@ -199,12 +171,20 @@ class AsyncForage:
         return await self._tell("/reward", body)
 
     async def _tell(self, path: str, body: Json | None) -> str:
-        call = partial(self._post, path, b"" if body is None else _encoded(body))
-        answer = await _insist(call, self._reward_s, REWARD_PAUSE_S)
-        return str(answer["status"])
+        call = partial(self._post, path, b"" if body is None else _encoded(body)[0])
+        return await _insist(call, _status, self._reward_s, REWARD_PAUSE_S)
 
     async def _post(self, path: str, content: bytes, headers: Any = None) -> httpx.Response:
-        return await self._client.post(path, content=content, headers=headers, timeout=None)
+        if self._client.is_closed:
+            raise Unsendable(CLOSED)
+        request = self._client.build_request(
+            "POST", path, content=content, headers=headers, timeout=None
+        )
+        response = await self._client.send(request, stream=True)
+        try:
+            return await read(response)
+        finally:
+            await response.aclose()
 
     def _tell_once(self, error: ClientError) -> None:
         """Log what every further request of this kind would meet as well."""
@@ -214,67 +194,98 @@ class AsyncForage:
             logger.error("select falls back: %s", told)
 
 
-def _encoded(body: Json) -> bytes:
-    """JSON of a body, numpy's numbers and arrays included. Raises Unsendable."""
+def _encoded(body: Json) -> tuple[bytes, Json]:
+    """Return a body as JSON, numpy's numbers and arrays included, and what it says. Raises
+    Unsendable."""
     try:
-        return json.dumps(body, ensure_ascii=False, allow_nan=False, default=_plain).encode()
-    except (TypeError, ValueError, RecursionError) as error:
+        text = json.dumps(body, ensure_ascii=False, allow_nan=False, default=_plain)
+        return text.encode(), json.loads(text)
+    except Exception as error:  # the caller's own objects may raise anything
         raise Unsendable(f"the request cannot be sent as JSON: {error}") from error
 
 
 def _plain(value: Any) -> Any:
-    """A numpy scalar or array as plain numbers. Raises TypeError for any other object."""
+    """Return a numpy scalar or array as plain numbers, a mapping as a dict. Raises TypeError for
+    any other object."""
     if callable(tolist := getattr(value, "tolist", None)):
         return tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
     raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
+def _arms_of(fallback: Any) -> tuple[str, ...]:
+    """Return the arms to show without an answer. Raises Unsendable."""
+    arms = [fallback] if isinstance(fallback, str) else [] if fallback is None else fallback
+    if isinstance(arms, (list, tuple)) and all(isinstance(arm, str) for arm in arms):
+        return tuple(arms)
+    kind = type(fallback).__name__
+    raise Unsendable(f"fallback must be the id of an arm or a list of them, not {kind}")
+
+
+def _key_header(key: Any) -> dict[str, str]:
+    """Return the header that names a call. Raises Unsendable."""
+    if isinstance(key, str) and key.isascii() and key.isprintable():
+        return {"Idempotency-Key": key}
+    raise Unsendable("idempotency_key must be printable ASCII")
+
+
+def _seconds(value: Any, name: str) -> float:
+    """Return a number of seconds. Raises Unsendable."""
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if math.isnan(seconds):
+        raise Unsendable(f"{name} must be a number of seconds")
+    return seconds
+
+
+def _expect_decision(decision: Any) -> None:
+    if not isinstance(decision, Decision):
+        raise Unsendable(f"a reward is of a Decision, not of {type(decision).__name__}")
+
+
+def _status(answer: Json) -> str:
+    """Return what became of a reward or an activation. Raises Unreachable."""
+    status = answer.get("status")
+    if isinstance(status, str) and status in STATUSES:
+        return status
+    raise Unreachable("the answer says nothing that Forage would: `status` is missing or wrong")
+
+
 async def _insist(
-    call: Callable[[], Awaitable[httpx.Response]], within_s: float, first_pause_s: float
-) -> Json:
+    call: Callable[[], Awaitable[httpx.Response]],
+    read_answer: Callable[[Json], T],
+    within_s: float,
+    first_pause_s: float,
+) -> T:
     """Call until an answer that counts. Raises Problem, or Unreachable after `within_s`."""
-    deadline = time.monotonic() + within_s
+    deadline = anyio.current_time() + within_s
     fault: ClientError = Unreachable(f"no answer within {within_s:g} s")
     tries = 0
     while True:
-        pause_s = min(LONGEST_PAUSE_S, first_pause_s * 2.0**tries) * random.uniform(0.5, 1.0)
+        pause_s = min(LONGEST_PAUSE_S, first_pause_s * 2.0 ** min(tries, 16))
+        pause_s *= random.uniform(0.5, 1.0)
         try:
-            with anyio.fail_after(max(0.0, deadline - time.monotonic())):
+            with anyio.fail_after(max(0.0, deadline - anyio.current_time())):
                 response = await call()
             if response.is_success:
-                return json_of(response, str(response.url))
+                return read_answer(json_of(response, str(response.url)))
             fault = problem_of(response)
             if response.status_code < 500 and response.status_code not in RETRYABLE:
                 raise fault
             pause_s = max(pause_s, retry_after_s(response))
         except TimeoutError:
             raise fault from None
-        except httpx.TransportError as error:
+        except Unreachable as error:
+            fault = error
+        except httpx.RequestError as error:
             fault = Unreachable(str(error) or type(error).__name__)
-        if time.monotonic() + pause_s >= deadline:
+        if anyio.current_time() + pause_s >= deadline:
             raise fault
         await anyio.sleep(pause_s)
         tries += 1
-
-
-def _decided(answer: Json, *, deferred: bool) -> Decision:
-    ranking = tuple(Ranked(each["arm"], each["propensity"]) for each in answer["ranking"])
-    return Decision(
-        arm=answer["arm"],
-        arms=tuple(each.arm for each in ranking),
-        fallback=False,
-        decision=answer["decision_id"],
-        id=answer["id"],
-        propensity=answer["propensity"],
-        ranking=ranking,
-        slate_propensity=answer["slate_propensity"],
-        slate_log_propensity=answer["slate_log_propensity"],
-        experiment=answer["experiment"],
-        policy=answer["policy"],
-        model_version=answer["model_version"],
-        logged=answer["logged"],
-        deferred=deferred,
-    )
 
 
 class Forage:
@@ -293,6 +304,7 @@ class Forage:
         transport: httpx.AsyncBaseTransport | None = None,
         **asked: Unpack[Asked],
     ) -> None:
+        self._closed = False
         self._stack = ExitStack()
         self._portal: BlockingPortal = self._stack.enter_context(start_blocking_portal())
         self._inner = AsyncForage(url, key=key, reward_s=reward_s, transport=transport, **asked)
@@ -300,28 +312,40 @@ class Forage:
 
     def select(self, **asked: Unpack[Asked]) -> Decision:
         """As AsyncForage.select."""
-        return self._portal.call(partial(self._inner.select, **asked))
+        try:
+            return self._run(partial(self._inner.select, **asked))
+        except Unsendable as error:  # closed
+            return self._inner._fall_back(error, **asked)
 
     def reward(
         self, decision: Decision, value: float | Mapping[str, float], *, reward_id: str = ""
     ) -> str | None:
         """As AsyncForage.reward."""
-        return self._portal.call(partial(self._inner.reward, decision, value, reward_id=reward_id))
+        return self._run(partial(self._inner.reward, decision, value, reward_id=reward_id))
 
     def cascade(
         self, decision: Decision, clicked: str | None = None, *, reward_id: str = ""
     ) -> str | None:
         """As AsyncForage.cascade."""
-        call = partial(self._inner.cascade, decision, clicked, reward_id=reward_id)
-        return self._portal.call(call)
+        return self._run(partial(self._inner.cascade, decision, clicked, reward_id=reward_id))
 
     def activate(self, decision: Decision) -> str | None:
         """As AsyncForage.activate."""
-        return self._portal.call(self._inner.activate, decision)
+        return self._run(partial(self._inner.activate, decision))
 
     def close(self) -> None:
         """Close the connections and end the thread."""
+        self._closed = True
         self._stack.close()
+
+    def _run(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Await a call in the thread of the event loop. Raises what it raises, or Unsendable."""
+        try:
+            return self._portal.call(call)
+        except RuntimeError:
+            if not self._closed:
+                raise
+            raise Unsendable(CLOSED) from None
 
     def __enter__(self) -> Self:
         return self

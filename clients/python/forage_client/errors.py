@@ -1,7 +1,8 @@
 """Errors of the client.
 
 ClientError
- +-- Unsendable     a value that JSON cannot hold: NaN, a lone surrogate, an object of yours
+ +-- Unsendable     a value of the call that no request can carry: NaN in a context, a lone
+ |                  surrogate, an object of yours, a budget that is no number
  +-- Unreachable    no usable answer in time
  +-- Problem        the service refused the request, and a retry cannot mend it
 """
@@ -17,7 +18,7 @@ class ClientError(Exception):
 
 
 class Unsendable(ClientError):
-    """A value of the request cannot be sent as JSON."""
+    """A value of the call cannot be sent, or is none that it takes."""
 
 
 class Unreachable(ClientError):
