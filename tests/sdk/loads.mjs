@@ -129,6 +129,25 @@ test("a script that is not the SDK, and a callback that throws, leave the fallba
   expectFallback(await forage.select(), "network");
 });
 
-test("what is no address is said at once", () => {
+test("what a caller gives wrongly throws nothing", async () => {
+  const { module } = fake();
+  let come;
+  const forage = loadForage({ url, fallback: ["4", "9"], budgetMs: 1 }, () => new Promise((done) => (come = done)));
+  expectFallback(await forage.select(null), "timeout");
+  expectFallback(await forage.select({ budgetMs: Symbol("ms") }), "timeout");
+  const kept = forage.reward(undefined, 1);
+  come(module);
+  assert.equal(await kept, "accepted", "the SDK says what it is");
+});
+
+test("a load that throws leaves the fallback", async () => {
+  const load = () => {
+    throw null;
+  };
+  expectFallback(await loadForage({ url, fallback: ["4", "9"], budgetMs: 60_000 }, load).select(), "network");
+});
+
+test("what is no address, and a key that no header takes, are said at once", () => {
   assert.throws(() => loadForage({ url: "shop" }, failing), TypeError);
+  assert.throws(() => loadForage({ url, key: "k\u0000" }, failing), TypeError);
 });

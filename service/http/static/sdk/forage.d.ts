@@ -40,10 +40,10 @@ export interface Options extends Omit<SelectRequest, "idempotencyKey"> {
   /** Keep unsent rewards in localStorage, so that they go out on a later visit; false. */
   persist?: boolean;
   /**
-   * Told of every fault that a retry does not mend. Left out: refusals go to console.warn, a
-   * network that is down goes unsaid.
+   * Told of every fault that a retry does not mend, in place of the console. Left out: refusals and
+   * wrong arguments go to console.warn, a network that is down goes unsaid.
    */
-  onError?: (fault: Fault) => void;
+  onError?: ((fault: Fault) => void | Promise<void>) | null;
 }
 
 /** Problem details (RFC 9457), as the service answers them. */
@@ -56,8 +56,8 @@ export interface Problem {
 }
 
 export interface Fault extends Error {
-  /** No answer within the budget, no connection, or an answer that is an error. */
-  reason: "timeout" | "network" | "http";
+  /** No answer within the budget, no connection or no usable answer, a refusal, a wrong argument. */
+  reason: "timeout" | "network" | "http" | "argument";
   /** Of an answer. */
   status?: number;
   problem: Problem | null;
@@ -143,7 +143,8 @@ export interface Forage {
   select(request?: SelectRequest): Promise<Decision>;
   /**
    * Say what came of a decision: a number for the only arm shown, or a reward by arm. Sent until
-   * it was answered, across lost connections; it counts once however often it is sent.
+   * it was answered, across lost connections; it counts once however often it is sent. Never throws
+   * or rejects: null, and `onError` is told.
    */
   reward(
     decision: Decision,
@@ -171,5 +172,5 @@ export interface Forage {
   pending(): number;
 }
 
-/** Throws TypeError where `url` is none. */
+/** Throws TypeError where `url` is none, or `key` cannot be sent. */
 export function createForage(options: Options): Forage;

@@ -7,6 +7,9 @@ const SEEN_MS = 1000, SEEN_SHARE = 0.5;
 const SEND_MS = 10_000, FIRST_PAUSE_MS = 300, LONGEST_PAUSE_MS = 30_000;
 const SERVER_FAULTS = 5, QUEUE_ITEMS = 500, BEACON_ITEMS = 50;
 const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
+const MOST_BYTES = 2 ** 20; // of an answer: more would hold the page up
+const ROUNDING = 1e-9; // how far above 1 it may take a probability
+const STATUSES = ["accepted", "duplicate", "corrected", "activated"];
 
 /** Unique, not secret: Node 18 has no global `crypto`. */
 const random = () => {
@@ -22,29 +25,86 @@ const given = (request) =>
 const pauseMs = (tries, firstMs) =>
   Math.min(LONGEST_PAUSE_MS, firstMs * 2 ** tries) * (1 - Math.random() / 2);
 
+const isText = (value) => typeof value === "string" && value !== "";
+const isChance = (value) => typeof value === "number" && value > 0 && value <= 1 + ROUNDING;
+
+const faultOf = (reason, message, more) =>
+  Object.assign(new Error(message), { reason, problem: null, ...more });
+
+/** Whether an answer is a decision on what was asked. */
+function isDecision(answer, { top_k: most = 1, arms }) {
+  const { ranking } = answer;
+  if (!Array.isArray(ranking)) return false;
+  const shown = new Set(ranking.map((each) => each?.arm));
+  const ids = Array.isArray(arms) ? arms.map((each) => each?.id ?? each) : [...shown];
+  const { experiment, policy, model_version, slate_propensity, slate_log_propensity } = answer;
+  return (
+    ranking.every((each) => isText(each?.arm) && isChance(each.propensity) && ids.includes(each.arm)) &&
+    shown.size > 0 && shown.size === ranking.length && shown.size <= most &&
+    answer.arm === ranking[0].arm && answer.propensity === ranking[0].propensity &&
+    [answer.id, answer.decision_id, experiment, policy, model_version].every(isText) &&
+    (slate_propensity === null || isChance(slate_propensity)) &&
+    Number.isFinite(slate_log_propensity) && slate_log_propensity <= ROUNDING &&
+    typeof answer.logged === "boolean"
+  );
+}
+
+/** The JSON of an answer; undefined where it is none. Throws where it is too long. */
+async function jsonOf(response) {
+  const reader = response.body?.getReader(), decoder = new TextDecoder();
+  let text = "", bytes = 0;
+  for (let part; reader && !(part = await reader.read()).done; ) {
+    bytes += part.value.length;
+    if (bytes > MOST_BYTES) throw new Error("the answer is too long");
+    text += decoder.decode(part.value, { stream: true });
+  }
+  try {
+    return JSON.parse(text + decoder.decode());
+  } catch {} // a proxy's page
+}
+
+/** The service's problem in an answer; null where there is none. */
+function problemIn(answer) {
+  if (!isText(answer?.title)) return null;
+  const errors = Array.isArray(answer.errors) ? answer.errors : [];
+  const detail = isText(answer.detail) ? answer.detail : "";
+  const isError = (each) => typeof each?.path === "string" && typeof each.message === "string";
+  return { ...answer, detail, errors: errors.filter(isError) };
+}
+
+const inConsole = (fault) =>
+  ["http", "argument"].includes(fault.reason) && console.warn("forage:", fault.message);
+
 export function createForage(options) {
-  const {
-    url, key = null, fallback = null, budgetMs = 200, persist = false,
-    onError: tell = (fault) => fault.reason === "http" && console.warn("forage:", fault.message),
-    ...common
-  } = options;
+  const { url, key, fallback = null, budgetMs = 200, persist = false, onError: tell, ...common } = options;
   const base = String(url).replace(/\/+$/, "");
   new URL(base, globalThis.location?.href);
+  const headers = { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
+  new Headers(headers); // throws here, not at each call
   const queue = [], activations = new WeakMap();
   const shelf = `forage:${base}:`, own = shelf + random();
   let sending = false, wake = () => {};
 
-  const onError = (fault) => {
+  const onError = async (fault) => {
     try {
-      tell(fault);
+      await (tell ?? inConsole)(fault);
     } catch (error) {
       console.error("forage: onError:", error); // it must not keep the page from its fallback
     }
   };
 
-  /** wanted: what every answer of the service to this has. */
-  async function post(path, body, wanted, timeoutMs, headers, keepalive) {
-    const fault = Object.assign(new Error(), { reason: "network", problem: null, again: true });
+  /** A call that throws nothing: `onError` is told of an argument that it cannot take. */
+  const safely = (call, otherwise) => (...given) => {
+    try {
+      return call(...given);
+    } catch (error) {
+      onError(faultOf("argument", `${call.name}: ${error?.message}`));
+      return otherwise();
+    }
+  };
+
+  /** isAnswer: whether JSON is what the service says to this. Throws a Fault. */
+  async function post(path, body, isAnswer, timeoutMs, more, keepalive) {
     const ending = new AbortController();
     // AbortSignal.timeout would want whole milliseconds, and is not in every browser.
     const timer = setTimeout(() => ending.abort(), Math.min(timeoutMs, LONGEST_TIMER_MS));
@@ -52,49 +112,46 @@ export function createForage(options) {
     try {
       response = await fetch(base + path, {
         method: "POST",
-        headers: {
-          "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }), ...headers,
-        },
-        body: body && JSON.stringify(body),
+        headers: { ...headers, ...more },
+        body,
         signal: ending.signal,
         credentials: "omit",
         keepalive,
       });
-      answer = await response.json().catch((error) => {
-        if (response.ok) throw error;
-      });
-      if (response.ok && answer?.[wanted] === undefined) throw new Error("no answer of Forage's");
-      if (response.ok) return answer;
+      answer = await jsonOf(response);
+      if (response.ok && isAnswer(answer ?? {})) return answer;
+      if (response.ok) throw new Error("no answer of Forage's");
     } catch (error) {
-      if (ending.signal.aborted) fault.reason = "timeout";
-      fault.message = `${path}: ${ending.signal.aborted ? "no answer in time" : error.message}`;
-      throw fault;
+      const late = ending.signal.aborted;
+      const message = `${path}: ${late ? "no answer in time" : error.message}`;
+      throw faultOf(late ? "timeout" : "network", message, { again: true });
     } finally {
       clearTimeout(timer);
+      ending.abort(); // what is left of an answer is not read
     }
-    const { status } = response;
-    const where = answer?.errors?.map?.((each) => ` ${each.path}: ${each.message}`).join(";") ?? "";
-    throw Object.assign(fault, {
-      reason: "http",
+    const { status } = response, problem = problemIn(answer);
+    const where = problem?.errors.map((each) => ` ${each.path}: ${each.message}`).join(";") ?? "";
+    throw faultOf("http", `${path}: ${status} ${problem?.detail ?? response.statusText}${where}`, {
       status,
-      problem: answer ?? null,
-      message: `${path}: ${status} ${answer?.detail ?? response.statusText}${where}`,
+      problem,
       again: status >= 500 || status === 429 || status === 408,
-      afterMs: 1000 * response.headers.get("Retry-After") || 0,
+      afterMs: Math.min(1000 * response.headers.get("Retry-After") || 0, LONGEST_TIMER_MS),
     });
   }
 
-  async function select(request = {}) {
-    const asked = { budgetMs, fallback, ...common, ...given(request) };
-    const { topK, idempotencyKey = random(), deferred = false } = asked;
-    const { experiment, policy, unit, context, arms } = asked;
-    const until = performance.now() + asked.budgetMs;
+  async function decide(asked) {
+    const { experiment, policy, unit, context, arms, topK, deferred = false } = asked;
+    const until = performance.now() + Number(asked.budgetMs);
     const left = () => until - performance.now();
-    const body = { experiment, policy, unit, context, arms, top_k: topK, deferred };
+    const body = JSON.stringify({ experiment, policy, unit, context, arms, top_k: topK, deferred });
+    const sent = JSON.parse(body);
+    const key = asked.idempotencyKey ?? random();
+    if (!isText(key)) throw new TypeError("idempotencyKey is no string");
+    const more = { "Idempotency-Key": key };
+    new Headers(more); // throws what cannot be sent
     for (let tries = 0; ; tries++) {
       try {
-        const headers = { "Idempotency-Key": idempotencyKey };
-        const answer = await post("/select", body, "ranking", left(), headers, false);
+        const answer = await post("/select", body, (each) => isDecision(each, sent), left(), more, false);
         return {
           ...answer,
           arms: answer.ranking.map((each) => each.arm),
@@ -106,14 +163,23 @@ export function createForage(options) {
         };
       } catch (fault) {
         const pause = Math.max(fault.afterMs ?? 0, pauseMs(tries, 40));
-        if (fault.again && pause < left()) {
-          await new Promise((done) => setTimeout(done, pause));
-          continue;
-        }
-        onError(fault);
-        const shown = [asked.fallback ?? []].flat();
-        return { arm: shown[0] ?? null, arms: shown, decision: null, fallback: true, error: fault };
+        if (!(fault.again && pause < left())) throw fault; // also without a number for a budget
+        await new Promise((done) => setTimeout(done, pause));
       }
+    }
+  }
+
+  async function select(request) {
+    let shown = fallback;
+    try {
+      const asked = { budgetMs, fallback, ...common, ...given(request ?? {}) };
+      shown = asked.fallback;
+      return await decide(asked);
+    } catch (error) {
+      const fault = error?.reason ? error : faultOf("argument", `select: ${error?.message}`);
+      onError(fault);
+      const arms = [shown ?? []].flat();
+      return { arm: arms[0] ?? null, arms, decision: null, fallback: true, error: fault };
     }
   }
 
@@ -130,7 +196,8 @@ export function createForage(options) {
     try {
       for (const name of Object.keys(localStorage).filter((each) => each.startsWith(shelf))) {
         try {
-          queue.push(...JSON.parse(localStorage[name]));
+          const isItem = (each) => isText(each?.reward?.decision_id) || isText(each?.id);
+          queue.push(...JSON.parse(localStorage[name]).filter(isItem));
         } catch {} // broken: it must not keep the others
         delete localStorage[name];
       }
@@ -159,7 +226,9 @@ export function createForage(options) {
         const path = item.reward
           ? "/reward"
           : `/decisions/${item.id}/activate?experiment=${encodeURIComponent(item.experiment)}`;
-        ({ status } = await post(path, item.reward, "status", SEND_MS, {}, true));
+        const body = item.reward && JSON.stringify(item.reward);
+        const isAnswer = (answer) => STATUSES.includes(answer.status);
+        ({ status } = await post(path, body, isAnswer, SEND_MS, {}, true));
       } catch (fault) {
         if (fault.again && !(fault.status === 500 && tries >= SERVER_FAULTS)) {
           const pause = Math.max(fault.afterMs ?? 0, pauseMs(tries++, FIRST_PAUSE_MS));
@@ -193,33 +262,49 @@ export function createForage(options) {
   const hidden = () => document.visibilityState === "hidden" && leave();
   const online = () => wake();
 
+  /** Whether there is something to say of it. Throws where it is no decision. */
+  function isShown(decision) {
+    if (decision?.fallback === true) return false;
+    if (isText(decision?.decision)) return true;
+    throw new TypeError("no decision: give what `select` resolved to");
+  }
+
   function activate(decision) {
-    if (!decision.deferred || decision.fallback) return Promise.resolve(null);
+    if (!isShown(decision) || !decision.deferred) return Promise.resolve(null);
     const { id, experiment } = decision;
     if (!activations.has(decision)) activations.set(decision, enqueue({ id, experiment }));
     return activations.get(decision);
   }
 
-  function settle(decision, outcome, { rewardId = "" } = {}) {
-    if (decision.fallback) return Promise.resolve(null);
+  function settle(decision, outcome, more) {
+    if (!isShown(decision)) return Promise.resolve(null);
+    const said = { decision_id: decision.decision, ...outcome, reward_id: more?.rewardId ?? "" };
+    const item = { reward: JSON.parse(JSON.stringify(said)) }; // which the page cannot change any more
     activate(decision); // what is rewarded was shown
-    return enqueue({ reward: { decision_id: decision.decision, ...outcome, reward_id: rewardId } });
+    return enqueue(item);
   }
 
-  const reward = (decision, value, more) =>
-    settle(decision, typeof value === "number" ? { reward: value } : { rewards: value }, more);
+  function reward(decision, value, more) {
+    if (Number.isFinite(value)) return settle(decision, { reward: value }, more);
+    if (value && typeof value === "object") return settle(decision, { rewards: value }, more);
+    throw new TypeError("a reward is a number, or numbers by arm");
+  }
 
-  const cascade = (decision, clicked = null, more) =>
-    settle(decision, { feedback: "cascade", clicked }, more);
+  function cascade(decision, clicked = null, more) {
+    if (clicked === null || isText(clicked)) return settle(decision, { feedback: "cascade", clicked }, more);
+    throw new TypeError("`clicked` is the id of an arm, or null");
+  }
 
-  function track(element, decision, how = {}) {
+  function track(element, decision, options) {
+    isShown(decision);
+    const how = options ?? {};
     const { arm = decision.arm, reward: value = 1, on = "click", rewardId, onSeen } = how;
     let timer;
     const watch = () => {
       timer = setTimeout(() => {
         if (document.hidden) return watch();
         observer.disconnect();
-        activate(decision);
+        told.activate(decision);
         onSeen?.(decision);
       }, SEEN_MS);
     };
@@ -229,8 +314,8 @@ export function createForage(options) {
     }, { threshold: SEEN_SHARE });
     observer.observe(element);
     const clicked = () => {
-      if (how.cascade) cascade(decision, arm, { rewardId });
-      else reward(decision, decision.arms.length > 1 ? { [arm]: value } : value, { rewardId });
+      if (how.cascade) told.cascade(decision, arm, { rewardId });
+      else told.reward(decision, decision.arms?.length > 1 ? { [arm]: value } : value, { rewardId });
     };
     if (on) element.addEventListener(on, clicked, { once: true });
     return () => {
@@ -250,5 +335,12 @@ export function createForage(options) {
   }
   if (persist) adopt();
 
-  return { select, reward, cascade, activate, track, leave, close, pending: () => queue.length };
+  const nothing = () => Promise.resolve(null);
+  const told = {
+    reward: safely(reward, nothing),
+    cascade: safely(cascade, nothing),
+    activate: safely(activate, nothing),
+    track: safely(track, () => () => {}),
+  };
+  return { select, ...told, leave, close, pending: () => queue.length };
 }

@@ -5,7 +5,7 @@ import type { createForage, Forage, Options } from "./forage.js";
  *
  * `select` resolves within its budget: with the fallback where the SDK does not come, or not in
  * time; the next call tries again. Rewards wait for the SDK, elements are watched once it is there.
- * Throws TypeError where `url` is none.
+ * Throws TypeError where `url` is none, or `key` cannot be sent.
  *
  * @param load How a module is had; `import(url)` where it is left out.
  */

@@ -14,13 +14,15 @@ const faultOf = (reason, message) =>
 /** As `createForage`, at once: calls wait for the SDK, `select` no longer than its budget. */
 export function loadForage(options, load = fetched) {
   const base = String(options.url).replace(/\/+$/, "");
+  new Headers(options.key && { Authorization: `Bearer ${options.key}` }); // throws what cannot be sent
   const script = `${new URL(`${base}/sdk/forage.js`, globalThis.location?.href)}`;
   const unsent = new Set(), tracks = new Set(); // calls that wait for the SDK
   let sdk = null, loading = null, trying = null, tries = 0, closed = false;
 
   /** The SDK. Rejects where it cannot be had; the next call tries again. */
   function arrive() {
-    loading ??= load(tries++ ? `${script}?${tries}` : script) // a browser may keep a failure
+    loading ??= Promise.resolve(tries++ ? `${script}?${tries}` : script) // a browser may keep a failure
+      .then(load)
       .then(({ createForage }) => {
         sdk = createForage(options);
         if (closed) sdk.close();
@@ -31,7 +33,7 @@ export function loadForage(options, load = fetched) {
       })
       .catch((error) => {
         loading = null;
-        throw faultOf("network", error.message);
+        throw faultOf("network", error?.message);
       });
     return loading;
   }
@@ -42,9 +44,18 @@ export function loadForage(options, load = fetched) {
     }
   }
 
-  async function select(request = {}) {
+  async function onError(fault) {
+    try {
+      await options.onError?.(fault);
+    } catch (error) {
+      console.error("forage: onError:", error);
+    }
+  }
+
+  async function select(request) {
     if (sdk) return sdk.select(request);
-    const { budgetMs = options.budgetMs ?? 200, fallback = options.fallback } = request;
+    const { budgetMs: budget = options.budgetMs ?? 200, fallback = options.fallback } = request ?? {};
+    const budgetMs = typeof budget === "number" ? budget : 0; // the SDK tells what is wrong with it
     const until = performance.now() + budgetMs;
     let timer;
     const late = new Promise((_, reject) => {
@@ -55,11 +66,7 @@ export function loadForage(options, load = fetched) {
       await Promise.race([arrive(), late]);
       return sdk.select({ ...request, budgetMs: until - performance.now() });
     } catch (fault) {
-      try {
-        options.onError?.(fault);
-      } catch (error) {
-        console.error("forage: onError:", error);
-      }
+      onError(fault);
       const arms = [fallback ?? []].flat();
       return { arm: arms[0] ?? null, arms, decision: null, fallback: true, error: fault };
     } finally {
@@ -69,7 +76,7 @@ export function loadForage(options, load = fetched) {
 
   /** What came of a decision, said once the SDK is there. Of a fallback nothing is said. */
   const said = (name) => (decision, ...more) => {
-    if (decision.fallback) return Promise.resolve(null);
+    if (decision?.fallback) return Promise.resolve(null);
     if (sdk) return sdk[name](decision, ...more);
     trying ??= keepTrying();
     return new Promise((done) => unsent.add(() => done(sdk[name](decision, ...more))));
