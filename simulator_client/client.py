@@ -80,7 +80,8 @@ class Client:
         return await self._call("POST", "/select", request)
 
     async def reward(self, feedback: Json) -> Answer:
-        """POST /reward; an answer of 'duplicate' means that an earlier attempt had arrived."""
+        """POST /reward; an answer of 'duplicate' means that an earlier attempt had arrived,
+        'ignored' that another reward of the arm was first."""
         return await self._call("POST", "/reward", feedback)
 
     async def put_experiment(self, name: str, definition: Json) -> None:

@@ -59,10 +59,10 @@ class Expiry:
             return
         arms = [ShownReward(shown, default, n) for n, shown in enumerate(decision.shown, start=1)]
         try:
-            status = await self._settlements.settle(state, decision, arms, len(arms), None)
+            settled = await self._settlements.settle(state, decision, arms, len(arms), None)
         except Gone:
             return  # it is being erased
-        outcome = "expired" if status == "accepted" else status
+        outcome = "expired" if settled.status == "accepted" else settled.status
         self._settlements.count(state, decision.policy, outcome)
 
     def _read(self, payload: bytes) -> Decision | None:

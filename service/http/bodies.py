@@ -31,7 +31,7 @@ from service.features.declaration import NAME, NAME_RULE
 from service.http.schemas import Problem
 from service.http.strict import HALF
 from service.serving.select import Answer
-from service.serving.settlement import RewardRequest, Status
+from service.serving.settlement import Outcome, RewardRequest, Status
 
 T = TypeVar("T")
 
@@ -180,8 +180,12 @@ class SelectAnswer(msgspec.Struct):
     accept_until: Time
 
 
-class RewardAnswer(msgspec.Struct):
+class RewardAnswer(msgspec.Struct, omit_defaults=True):
     status: Status
+    reason: Annotated[
+        str | None,
+        Meta(description="Why the reward, or that of some arms, cannot count; else left out."),
+    ] = None
 
 
 class SelectItem(msgspec.Struct):
@@ -374,9 +378,6 @@ def _faulty_member(body: bytes, path: Sequence[str | int]) -> str:
 # -- writing ---------------------------------------------------------------------------------------
 
 _encode = msgspec.json.Encoder().encode
-_REWARDED: dict[Status, bytes] = {
-    status: _encode(RewardAnswer(status)) for status in ("accepted", "duplicate", "corrected")
-}
 
 
 def write_answer(answer: Answer) -> bytes:
@@ -403,6 +404,6 @@ def write_answer(answer: Answer) -> bytes:
     )
 
 
-def write_status(status: Status) -> bytes:
+def write_outcome(outcome: Outcome) -> bytes:
     """Encode a RewardAnswer."""
-    return _REWARDED[status]
+    return _encode(RewardAnswer(outcome.status, outcome.reason))

@@ -145,7 +145,7 @@ class DecisionRoutes:
 
     async def _reward(self, request: Request) -> bytes:
         body = READ_REWARD(request.body)
-        return bodies.write_status(
+        return bodies.write_outcome(
             await self._services.settlements.reward(body.outcome(), request.grant)
         )
 
@@ -172,7 +172,7 @@ class DecisionRoutes:
         self._admit_batch(request.caller, [None] * len(requests))
 
         async def one(body: bodies.RewardBody) -> bytes:
-            return bodies.write_status(
+            return bodies.write_outcome(
                 await self._services.settlements.reward(body.outcome(), request.grant)
             )
 

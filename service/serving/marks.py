@@ -7,7 +7,7 @@ one wrote, and tries again. So every event knows exactly what had been learned b
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
@@ -136,6 +136,8 @@ class Settlement:
 
     closes      these are all of its arms: the decision is no longer due
     reward_id   None for the default reward
+    ignored     arms whose reward cannot count: another one was first
+    repeated    the reward of some arm has counted already
     """
 
     decision: str
@@ -147,6 +149,8 @@ class Settlement:
     closes: bool
     reward_id: str | None
     rules: RewardRules
+    ignored: list[str] = field(default_factory=list)
+    repeated: bool = False
 
     def event(self, at: float) -> Rewarded | Corrected | Expired:
         """at: unix seconds."""
@@ -200,7 +204,8 @@ class Settlement:
         }
 
     def learn_of(self, known: Mapping[str, Mark], skips: Collection[int]) -> None:
-        """Drop the arms that the known marks settle, and let the others expect what they hold.
+        """Drop the arms that the known marks settle, and let the others expect what they hold. Note
+        those with another reward than this one, which the first reward leaves no room for.
 
         skips: positions of events that were passed over. Raises Conflict where the same
         contribution has another value, and Gone as `read`, or where a mark is forgotten.
@@ -215,12 +220,15 @@ class Settlement:
                             f"arm {arm.shown.arm!r} of this decision has another reward under the "
                             "same reward_id"
                         )
+                    self.repeated = True
                     continue
             mark = known.get(arm_mark(self.decision, arm.shown.arm))
             if mark is not None:
                 arm.read(mark, skips)
                 further = self.rules.aggregation != "first" and arm.reward is not None
                 if self.reward_id is None or not (arm.was_default or further):
+                    if self.reward_id is not None and arm.reward is not None:
+                        self.ignored.append(arm.shown.arm)
                     continue  # the first reward holds
             elif arm.expected is not None:
                 raise Gone("what this decision has taught is forgotten")

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from service.definition.experiment import LARGEST_REWARD, RewardRules
@@ -23,7 +23,7 @@ from service.state.fold import State
 
 logger = logging.getLogger(__name__)
 
-Status = Literal["accepted", "duplicate", "corrected"]
+Status = Literal["accepted", "duplicate", "corrected", "ignored"]
 ActivationStatus = Literal["activated", "duplicate"]
 
 
@@ -40,6 +40,13 @@ class RewardRequest:
     reward_id: str = ""
 
 
+class Outcome(NamedTuple):
+    """What became of a reward. reason: why it, or some of it, cannot count."""
+
+    status: Status
+    reason: str | None = None
+
+
 class Settlements:
     """Settles decisions by their rewards, or by the default reward once they are due."""
 
@@ -48,7 +55,7 @@ class Settlements:
         self._sealer, self._telemetry = sealer, telemetry
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
-    async def reward(self, request: RewardRequest, grant: Grant | None = None) -> Status:
+    async def reward(self, request: RewardRequest, grant: Grant | None = None) -> Outcome:
         """Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable: nothing was
         acknowledged, and the same call again is safe."""
         ticket = self._sealer.open(request.decision_id)
@@ -74,9 +81,9 @@ class Settlements:
         arms = [ShownReward(by_arm[arm], rewards[arm], slots.get(arm, 0)) for arm in rewards]
         if request.cascade:
             arms += [ShownReward(arm, None) for arm in shown if arm.arm not in rewards]
-        status = await self.settle(state, ticket, arms, len(shown), request.reward_id)
-        self.count(state, ticket.policy, status)
-        return status
+        outcome = await self.settle(state, ticket, arms, len(shown), request.reward_id)
+        self.count(state, ticket.policy, outcome.status)
+        return outcome
 
     def count(self, state: State, policy: str, outcome: str) -> None:
         self._telemetry.rewards.labels(state.name, policy, outcome).inc()
@@ -143,7 +150,7 @@ class Settlements:
         arms: list[ShownReward],
         slots: int,
         reward_id: str | None,
-    ) -> Status:
+    ) -> Outcome:
         settlement = Settlement(
             source.id,
             source.policy,
@@ -156,7 +163,7 @@ class Settlements:
             state.definition.reward,
         )
         if await self._append(state, settlement):
-            return "accepted"
+            return Outcome("accepted")
         # Contributions to one decision take turns: of concurrent ones each commit would accept one
         # and refuse the others.
         lock = self._locks.setdefault((state.name, source.id), asyncio.Lock())
@@ -168,8 +175,9 @@ class Settlements:
             while settlement.arms:
                 if await self._append(state, settlement):
                     late = any(arm.was_default for arm in settlement.arms)
-                    return "corrected" if late else "accepted"
-        return "duplicate"
+                    return Outcome("corrected" if late else "accepted", _ignored(settlement))
+        counted = settlement.repeated or not settlement.ignored
+        return Outcome("duplicate" if counted else "ignored", _ignored(settlement))
 
     async def _append(self, state: State, settlement: Settlement) -> bool:
         """Append the settlement and return whether the log accepts it; otherwise the settlement
@@ -190,6 +198,16 @@ class Settlements:
             return True
         settlement.learn_of(result.marks, state.skips)
         return False
+
+
+def _ignored(settlement: Settlement) -> str | None:
+    """Say why rewards of a settlement cannot count; None where all of them can, or have."""
+    if not settlement.ignored:
+        return None
+    return (
+        f"the first reward of an arm counts (reward.aggregation is {settlement.rules.aggregation}),"
+        f" and an earlier one under another reward_id settled {listed(settlement.ignored)}"
+    )
 
 
 def _not_shown(shown: list[str], path: str) -> Invalid:

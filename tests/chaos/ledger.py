@@ -83,7 +83,7 @@ class Ledger:
             claim = self.claims[id, arm]
             self.acknowledged += not claim.answers
             claim.answers += 1
-            claim.counted += status != "duplicate"
+            claim.counted += status in ("accepted", "corrected")
         self.counts[status] += 1
 
     def contradict(self, id: str, others: Mapping[str, float]) -> None:

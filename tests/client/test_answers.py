@@ -189,6 +189,19 @@ def test_a_reward_of_what_is_no_decision_says_so(given_decision: Any) -> None:
             run(Script(answer()), call)
 
 
+def test_a_reward_that_cannot_count_is_ignored_and_its_reason_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = Script(answer(200, {"status": "ignored", "reason": "the first reward counts"}))
+    decision = Decision("a", ("a",), False, decision="token")
+
+    async def twice(forage: AsyncForage) -> list[str | None]:
+        return [await forage.reward(decision, 1, reward_id=own) for own in ("one", "two")]
+
+    assert run(script, twice) == ["ignored", "ignored"]
+    assert caplog.messages == ["a reward cannot count: the first reward counts"]
+
+
 # -- large answers ---------------------------------------------------------------------------------
 
 

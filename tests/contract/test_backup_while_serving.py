@@ -152,7 +152,8 @@ async def expect_retries(source: Store, restored: Services, day: Shop, position:
         before = (read_arm(known).since or known.position) <= position
         if answer.decision.deferred and not before:
             continue
-        status = await restored.settlements.reward(RewardRequest(answer.token, reward=reward))
+        outcome = await restored.settlements.reward(RewardRequest(answer.token, reward=reward))
+        status = outcome.status
         assert status == ("duplicate" if before else "accepted")
         statuses[status] += 1
     assert min(statuses.values()) > 10

@@ -182,8 +182,8 @@ async def test_a_correction_of_what_was_left_out_moves_nothing(services: Service
     await activate(services, {"linucb": found})
     head: Any = state_of(services).learners["linucb"].active.head
     assert head.n == 0
-    status = await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
-    assert status == "corrected"
+    outcome = await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
+    assert outcome.status == "corrected"
     head = state_of(services).learners["linucb"].active.head
     assert (head.n, np.abs(head.b).max()) == (0, 0)
 

@@ -71,6 +71,7 @@ def test_decisions_and_rewards_are_counted_by_policy_and_outcome(wire: Wire) -> 
     decision = wire.select(policy="linucb")
     for _ in range(2):
         wire.reward(decision, 0.5)
+    wire.reward(decision, 0.5, reward_id="order")
     wire.redefine(reward={"wait_seconds": 60})
     wire.select(policy="lints")
     wire.pass_by(60)
@@ -81,6 +82,7 @@ def test_decisions_and_rewards_are_counted_by_policy_and_outcome(wire: Wire) -> 
     assert metrics["forage_decisions_total{" + policy.format("")] == 2
     assert metrics["forage_rewards_total{" + policy.format('outcome="accepted",')] == 2
     assert metrics["forage_rewards_total{" + policy.format('outcome="duplicate",')] == 1
+    assert metrics["forage_rewards_total{" + policy.format('outcome="ignored",')] == 1
     assert metrics["forage_reward_mean{" + policy.format("")] == 0.75
 
 

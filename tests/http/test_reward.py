@@ -44,7 +44,7 @@ def test_a_cascade_without_a_click_was_seen_to_the_end(wire: Wire, body: Json) -
 
 def test_a_second_cascade_settles_none_of_the_arms_that_the_first_left_unseen(wire: Wire) -> None:
     decision, (first, _, third) = slate(wire)
-    for reward_id, clicked, status in (("a", first, "accepted"), ("b", third, "duplicate")):
+    for reward_id, clicked, status in (("a", first, "accepted"), ("b", third, "ignored")):
         click = {"feedback": "cascade", "clicked": clicked, "reward_id": reward_id}
         assert wire.reward(decision, **click) == status
     assert wire.learned(decision) == {first: 1.0}
@@ -136,8 +136,47 @@ def contribute(wire: Wire, decision: Json, *contributions: tuple[str, float]) ->
 
 def test_first_keeps_the_first_value(wire: Wire) -> None:
     decision = wire.select()
-    assert contribute(wire, decision, ("a", 0.25), ("b", 1.0)) == ["accepted", "duplicate"]
+    assert contribute(wire, decision, ("a", 0.25), ("b", 1.0)) == ["accepted", "ignored"]
+    assert contribute(wire, decision, ("a", 0.25), ("b", 1.0)) == ["duplicate", "ignored"]
     assert wire.learned(decision) == {decision["arm"]: 0.25}
+
+
+@pytest.mark.parametrize("value", [0.25, 1.0])
+def test_a_reward_that_the_first_leaves_no_room_for_is_ignored_with_its_reason(
+    wire: Wire, value: float
+) -> None:
+    """A purchase after a click, whatever its value."""
+    decision = wire.select()
+    wire.reward(decision, 0.25, reward_id="click")
+    purchase = {"decision_id": decision["decision_id"], "reward": value, "reward_id": "order"}
+    answer = wire.post("/reward", purchase).json()
+    assert answer == {
+        "status": "ignored",
+        "reason": "the first reward of an arm counts (reward.aggregation is first), and an earlier "
+        f"one under another reward_id settled '{decision['arm']}'",
+    }
+    batch = wire.post("/reward/batch", {"requests": [purchase] * 2}).json()
+    assert [item["answer"] for item in batch["results"]] == [answer] * 2
+    assert wire.post("/beacon", {"rewards": [purchase]}).json() == {"statuses": [200]}
+    assert wire.learned(decision) == {decision["arm"]: 0.25}
+
+
+def test_a_reward_that_counts_in_part_says_for_which_arms_it_does_not(wire: Wire) -> None:
+    decision, (first, second, third) = slate(wire)
+    wire.reward(decision, rewards={first: 1.0, second: 0.5}, reward_id="a")
+    body = {"decision_id": decision["decision_id"], "reward_id": "b"}
+    answer = wire.post("/reward", {**body, "rewards": {first: 1.0, second: 0.5, third: 0.0}}).json()
+    assert answer["status"] == "accepted"
+    assert answer["reason"].endswith(f"settled '{first}', '{second}'")
+    again = wire.post("/reward", {**body, "rewards": {first: 1.0, second: 0.5, third: 0.0}}).json()
+    assert again == {**answer, "status": "duplicate"}
+    assert wire.learned(decision) == {first: 1.0, second: 0.5, third: 0.0}
+
+
+def test_without_a_reason_an_answer_is_a_status_alone(wire: Wire) -> None:
+    body = {"decision_id": wire.select()["decision_id"], "reward": 1.0}
+    assert wire.post("/reward", body).json() == {"status": "accepted"}
+    assert wire.post("/reward", body).json() == {"status": "duplicate"}
 
 
 @pytest.mark.parametrize(("aggregation", "result"), [("sum", 0.875), ("last", 0.5)])

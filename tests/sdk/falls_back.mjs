@@ -266,6 +266,17 @@ for (const answer of ["{}", "null", "ok", "", '{"status": "ok"}', '{"status": 5}
   });
 }
 
+test("a reward that cannot count is ignored, and the page is told why", async (t) => {
+  const told = [], said = consoleOf(t);
+  const url = await answering(t, (_, response) =>
+    send(response, 200, '{"status": "ignored", "reason": "the first reward counts"}'));
+  const forage = createForage({ url, onError: (fault) => told.push([fault.reason, fault.message]) });
+  assert.equal(await forage.reward({ decision: "t", fallback: false }, 1), "ignored");
+  assert.deepEqual(told, [["ignored", "/reward: the first reward counts"]]);
+  assert.equal(await createForage({ url }).reward({ decision: "t", fallback: false }, 1), "ignored");
+  assert.deepEqual(said, [["warn", "forage:", "/reward: the first reward counts"]]);
+});
+
 test("a reward that an ill 503 refuses is sent again", async (t) => {
   let asked = 0;
   const url = await answering(t, (_, response) =>

@@ -117,6 +117,7 @@ class Ledger:
             assert not (own.took and status != "duplicate"), (
                 f"a contribution to {visit.decision.id} was {status} after it was {own.answers}"
             )
+            assert status != "ignored" or self._rules.aggregation == "first"
             own.answers.append(status)
         elif isinstance(fault, Gone):
             own.refused = True

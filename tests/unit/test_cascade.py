@@ -106,16 +106,16 @@ def test_said_again_it_changes_nothing_and_another_click_is_another_value() -> N
 @pytest.mark.parametrize("late", [False, True])
 def test_the_first_cascade_closes_the_arms_that_it_left_unseen(late: bool) -> None:
     """Under aggregation first a second one with another reward_id, and a reward by arm, are
-    duplicates; so is the default, which a replica may have set out with before."""
+    ignored; the default is a duplicate, which a replica may have set out with before."""
 
     async def scenario(services: Services) -> None:
         answer, (first, second, third) = await shown(services, expired=late)
         status = await clicked(services, answer, first, reward_id="one")
         assert status == ("corrected" if late else "accepted")
         assert counts(services) == (1, 1, 1, 10)
-        assert await clicked(services, answer, third, reward_id="two") == "duplicate"
-        assert await clicked(services, answer, None, reward_id="three") == "duplicate"
-        assert await told(services, answer.token, rewards={second: 5.0}) == "duplicate"
+        assert await clicked(services, answer, third, reward_id="two") == "ignored"
+        assert await clicked(services, answer, None, reward_id="three") == "ignored"
+        assert await told(services, answer.token, rewards={second: 5.0}) == "ignored"
         await services.expiry.expire(state_of(services), answer.decision)
         assert counts(services) == (1, 1, 1, 10)
         assert await learned(services, answer) == {first: 10.0}

@@ -15,7 +15,7 @@ from service.log import committer
 from service.log.committer import RETRY_SECONDS
 from service.log.stores.base import Append, CommitResult, Entry
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import RewardRequest
+from service.serving.settlement import Outcome, RewardRequest
 from service.settings import Settings
 from service.state.events import ArmUpserted, encode_event
 from tests.support.clock import run_virtual
@@ -83,11 +83,11 @@ async def token(services: Services, experiment: str) -> str:
     return (await services.selector.select(question)).token
 
 
-def settle(services: Services, decision: str) -> asyncio.Task[str]:
+def settle(services: Services, decision: str) -> asyncio.Task[Outcome]:
     return asyncio.create_task(services.settlements.reward(RewardRequest(decision, 1.0)))
 
 
-async def reward(services: Services, experiment: str) -> asyncio.Task[str]:
+async def reward(services: Services, experiment: str) -> asyncio.Task[Outcome]:
     """A reward that is on its way."""
     return settle(services, await token(services, experiment))
 
@@ -108,15 +108,15 @@ async def test_a_held_lock_delays_its_own_experiment_alone(
         slow, quick = [settle(services, each) for each in tokens]
         await asyncio.sleep(0.01)
         store.gate.set()
-        assert await quick == "accepted"
-        assert await (await reward(services, "quick")) == "accepted"
+        assert (await quick).status == "accepted"
+        assert (await (await reward(services, "quick"))).status == "accepted"
         assert rewards(services, "quick") == 2
         assert not slow.done()
         assert rewards(services, "slow") == 0
         more = [await reward(services, "slow") for _ in range(5)]
         await asyncio.sleep(0.05)  # several commits
         assert not any(task.done() for task in more)
-    assert [await task for task in (slow, *more)] == ["accepted"] * 6
+    assert [(await task).status for task in (slow, *more)] == ["accepted"] * 6
     assert rewards(services, "slow") == 6
     position = services.log.replicas.states["slow"].position
     assert [each.position for each in await store.read("slow", 0, 10)][-1] == position
@@ -133,7 +133,7 @@ async def test_close_waits_for_what_is_still_to_be_folded(
         await asyncio.sleep(0.02)
         assert not closing.done()
     await closing
-    assert await task == "accepted"
+    assert (await task).status == "accepted"
     assert rewards(services, "slow") == 1
 
 

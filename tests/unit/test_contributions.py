@@ -71,7 +71,7 @@ def test_one_decision_teaches_no_more_than_its_total() -> None:
         assert refused == 48
         assert learned(services) == 1.0
         same = await services.settlements.reward(RewardRequest(token, 0.5, reward_id="0"))
-        assert same == "duplicate"
+        assert same.status == "duplicate"
 
     serving(scenario, {"range": [0, 1], "aggregation": "sum"})
 
@@ -126,8 +126,8 @@ def test_contributions_that_come_at_once_each_cost_the_same() -> None:
         token = await decide(services)
         outcomes = [RewardRequest(token, 1.0, reward_id=str(number)) for number in range(250)]
         before = store.entries
-        statuses = await asyncio.gather(*map(services.settlements.reward, outcomes))
-        assert set(statuses) == {"accepted"}
+        settled = await asyncio.gather(*map(services.settlements.reward, outcomes))
+        assert {each.status for each in settled} == {"accepted"}
         assert learned(services) == 250
         assert store.entries - before <= 2 * 250
 

@@ -80,7 +80,8 @@ class Silent(MemoryStore):
 async def rewarded(services: Services) -> None:
     question = SelectRequest({"pet": "cat"}, experiment="shop", policy="linucb")
     token = (await services.selector.select(question)).token
-    assert await services.settlements.reward(RewardRequest(token, 1.0)) == "accepted"
+    outcome = await services.settlements.reward(RewardRequest(token, 1.0))
+    assert outcome.status == "accepted"
 
 
 def test_a_replica_folds_what_another_appended_before_its_own_event() -> None:

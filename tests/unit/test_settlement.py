@@ -57,7 +57,7 @@ def b_of(services: Services) -> float:
 
 
 async def told(services: Services, token: str, **outcome: Any) -> str:
-    return await services.settlements.reward(RewardRequest(token, **outcome))
+    return (await services.settlements.reward(RewardRequest(token, **outcome))).status
 
 
 def test_contributions_add_up_and_each_says_since_when_the_arm_was_learned() -> None:

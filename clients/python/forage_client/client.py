@@ -42,7 +42,7 @@ SELECT_PAUSE_S = 0.04
 REWARD_PAUSE_S = 0.3
 LONGEST_PAUSE_S = 30.0
 RETRYABLE = frozenset({408, 429})
-STATUSES = frozenset({"accepted", "duplicate", "corrected", "activated"})
+STATUSES = frozenset({"accepted", "duplicate", "corrected", "ignored", "activated"})
 TOLD = 1_000
 """Refusals that are logged once each; further ones are not logged."""
 
@@ -120,7 +120,7 @@ class AsyncForage:
     def _fall_back(self, error: ClientError, **asked: Unpack[Asked]) -> Decision:
         """What to show instead of an answer; `error` is logged unless it passes by itself."""
         if not isinstance(error, Unreachable):
-            self._tell_once(error)
+            self._tell_once(f"select falls back: {error}")
         try:
             arms = _arms_of({**self._asked, **asked}.get("fallback"))
         except Unsendable:
@@ -130,8 +130,10 @@ class AsyncForage:
     async def reward(
         self, decision: Decision, value: float | Mapping[str, float], *, reward_id: str = ""
     ) -> str | None:
-        """Say what came of it: of the only arm shown, or by arm. 'accepted', 'duplicate' or
-        'corrected'; None for a fallback. Raises Unreachable, and Problem where it is refused."""
+        """Say what came of it: of the only arm shown, or by arm. 'accepted', 'duplicate',
+        'corrected', or 'ignored' where another reward was first and no further one counts (the log
+        has the reason); None for a fallback. Raises Unreachable, Unsendable, and Problem where it
+        is refused."""
         form = "rewards" if isinstance(value, Mapping) else "reward"
         given = dict(value) if isinstance(value, Mapping) else value
         return await self._settle(decision, {form: given}, reward_id)
@@ -172,7 +174,10 @@ class AsyncForage:
 
     async def _tell(self, path: str, body: Json | None) -> str:
         call = partial(self._post, path, b"" if body is None else _encoded(body)[0])
-        return await _insist(call, _status, self._reward_s, REWARD_PAUSE_S)
+        answer = await _insist(call, _status_answer, self._reward_s, REWARD_PAUSE_S)
+        if (reason := answer.get("reason")) is not None:
+            self._tell_once(f"a reward cannot count: {reason}")
+        return str(answer["status"])
 
     async def _post(self, path: str, content: bytes, headers: Any = None) -> httpx.Response:
         if self._client.is_closed:
@@ -186,12 +191,11 @@ class AsyncForage:
         finally:
             await response.aclose()
 
-    def _tell_once(self, error: ClientError) -> None:
+    def _tell_once(self, fault: str) -> None:
         """Log what every further request of this kind would meet as well."""
-        told = str(error)
-        if told not in self._told and len(self._told) < TOLD:
-            self._told.add(told)
-            logger.error("select falls back: %s", told)
+        if fault not in self._told and len(self._told) < TOLD:
+            self._told.add(fault)
+            logger.error("%s", fault)
 
 
 def _encoded(body: Json) -> tuple[bytes, Json]:
@@ -246,11 +250,11 @@ def _expect_decision(decision: Any) -> None:
         raise Unsendable(f"a reward is of a Decision, not of {type(decision).__name__}")
 
 
-def _status(answer: Json) -> str:
-    """Return what became of a reward or an activation. Raises Unreachable."""
+def _status_answer(answer: Json) -> Json:
+    """Return an answer to a reward or an activation. Raises Unreachable where it is none."""
     status = answer.get("status")
     if isinstance(status, str) and status in STATUSES:
-        return status
+        return answer
     raise Unreachable("the answer says nothing that Forage would: `status` is missing or wrong")
 
 

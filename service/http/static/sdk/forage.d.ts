@@ -40,8 +40,8 @@ export interface Options extends Omit<SelectRequest, "idempotencyKey"> {
   /** Keep unsent rewards in localStorage, so that they go out on a later visit; false. */
   persist?: boolean;
   /**
-   * Told of every fault that a retry does not mend, in place of the console. Left out: refusals and
-   * wrong arguments go to console.warn, a network that is down goes unsaid.
+   * Told of every fault that a retry does not mend, in place of the console. Left out: refusals,
+   * wrong arguments and ignored rewards go to console.warn, a network that is down goes unsaid.
    */
   onError?: ((fault: Fault) => void | Promise<void>) | null;
 }
@@ -56,8 +56,11 @@ export interface Problem {
 }
 
 export interface Fault extends Error {
-  /** No answer within the budget, no connection or no usable answer, a refusal, a wrong argument. */
-  reason: "timeout" | "network" | "http" | "argument";
+  /**
+   * No answer within the budget; no connection, or no usable answer; a refusal; a wrong argument; a
+   * reward that cannot count, or not of all its arms.
+   */
+  reason: "timeout" | "network" | "http" | "argument" | "ignored";
   /** Of an answer. */
   status?: number;
   problem: Problem | null;
@@ -113,12 +116,15 @@ export interface FallenBack {
 
 export type Decision = Decided | FallenBack;
 
-/** null: not counted (a fallback, or refused, which `onError` is told). */
-export type RewardStatus = "accepted" | "duplicate" | "corrected" | null;
+/**
+ * ignored: another reward was first, and the experiment counts no further one; null: a fallback's,
+ * or refused. `onError` is told of both.
+ */
+export type RewardStatus = "accepted" | "duplicate" | "corrected" | "ignored" | null;
 export type ActivationStatus = "activated" | "duplicate" | null;
 
 export interface RewardOptions {
-  /** Tells contributions apart where the experiment adds them up or takes the last. */
+  /** Tells reports of one decision apart: give each its own, such as "click" and an order's number. */
   rewardId?: string;
 }
 

@@ -9,7 +9,7 @@ const SERVER_FAULTS = 5, QUEUE_ITEMS = 500, BEACON_ITEMS = 50;
 const LONGEST_TIMER_MS = 2 ** 31 - 1; // a longer one fires at once
 const MOST_BYTES = 2 ** 20; // of an answer: more would hold the page up
 const ROUNDING = 1e-9; // how far above 1 it may take a probability
-const STATUSES = ["accepted", "duplicate", "corrected", "activated"];
+const STATUSES = ["accepted", "duplicate", "corrected", "ignored", "activated"];
 
 /** Unique, not secret: Node 18 has no global `crypto`. */
 const random = () => {
@@ -73,7 +73,7 @@ function problemIn(answer) {
 }
 
 const inConsole = (fault) =>
-  ["http", "argument"].includes(fault.reason) && console.warn("forage:", fault.message);
+  ["http", "argument", "ignored"].includes(fault.reason) && console.warn("forage:", fault.message);
 
 export function createForage(options) {
   const { url, key, fallback = null, budgetMs = 200, persist = false, onError: tell, ...common } = options;
@@ -228,7 +228,9 @@ export function createForage(options) {
           : `/decisions/${item.id}/activate?experiment=${encodeURIComponent(item.experiment)}`;
         const body = item.reward && JSON.stringify(item.reward);
         const isAnswer = (answer) => STATUSES.includes(answer.status);
-        ({ status } = await post(path, body, isAnswer, SEND_MS, {}, true));
+        const answer = await post(path, body, isAnswer, SEND_MS, {}, true);
+        status = answer.status;
+        if (isText(answer.reason)) onError(faultOf("ignored", `${path}: ${answer.reason}`));
       } catch (fault) {
         if (fault.again && !(fault.status === 500 && tries >= SERVER_FAULTS)) {
           const pause = Math.max(fault.afterMs ?? 0, pauseMs(tries++, FIRST_PAUSE_MS));
