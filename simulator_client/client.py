@@ -87,7 +87,7 @@ class Client:
     async def put_experiment(self, name: str, definition: Json) -> None:
         """Define or replace an experiment; arms beyond one body follow in chunks."""
         first, *more = bodies_of(definition)
-        await self._call("PUT", _experiment(name), first)
+        await self._call("PUT", f"{_experiment(name)}?replace=true", first)
         for arms in more:
             await self._call("POST", f"{_experiment(name)}/arms", arms)
 

@@ -21,7 +21,8 @@ def check(
         Option(
             "--url",
             metavar="URL",
-            help="Ask this service which policies would start anew; FORAGE_KEY is its key.",
+            help="Ask this service which policies would start anew, and what would go; FORAGE_KEY "
+            "is its key.",
         ),
     ] = None,
 ) -> int:
@@ -29,8 +30,8 @@ def check(
 
     Read experiment files as `forage serve` would. Name the path (`policies.main.alpha`), the
     expected value and the nearest known name of each fault, and warn of what is allowed but unwise.
-    With `--url`, warn as well of policies of a running service that would forget what they learned.
-    The check starts and writes nothing.
+    With `--url`, warn as well of policies of a running service that would forget what they learned,
+    and of arms, features, policies and rules that would go. The check starts and writes nothing.
 
     Exit status: 0 where every file can be served, 1 where one cannot (with `--strict`: or has a
     warning).
@@ -39,14 +40,14 @@ def check(
         forage check shop.toml --url http://127.0.0.1:8000
         forage check --json experiments/*.toml
     """
-    from service.offline.checking import check_file, restarts
+    from service.offline.checking import check_file, effects
 
     checked = [check_file(path) for path in files]
     if url is not None:
         settings = read_settings(url=url)
         for path, each in zip(files, checked, strict=True):
             if not each.faults:
-                each.findings.extend(restarts(path, settings))
+                each.findings.extend(effects(path, settings))
     if as_json:
         print(json.dumps({"files": [each.as_json() for each in checked]}, indent=2))
     else:

@@ -61,6 +61,9 @@ SMALLEST_RANGE = 1e-12
 """Least width of the range of rewards: squares of much smaller numbers vanish, and with them the
 width of every interval."""
 
+POLICIES = 64
+"""Policies of an experiment, at most."""
+
 
 def _settings(errors: Sequence[InitErrorDetails]) -> set[int | str]:
     """The settings that errors are of."""
@@ -188,7 +191,7 @@ class Definition(Model):
     arms: dict[ArmId, Values] = Field(
         {}, description="The catalogue: features of each arm, by its id."
     )
-    policies: Annotated[dict[Name, AnyPolicy], Field(min_length=1, max_length=64)] = Field(
+    policies: Annotated[dict[Name, AnyPolicy], Field(min_length=1, max_length=POLICIES)] = Field(
         description="Who decides, by name; they share the traffic."
     )
     reward: RewardRules = Field(RewardRules(), description="What counts as success.")
@@ -201,6 +204,10 @@ class Definition(Model):
 
     @model_validator(mode="after")
     def _policies_fit(self) -> Self:
+        self._expect_policies_to_fit()
+        return self
+
+    def _expect_policies_to_fit(self) -> None:
         for name, policy in self.policies.items():
             try:
                 self._check_policy(policy)
@@ -213,7 +220,6 @@ class Definition(Model):
             raise ValueError(f"control: no policy {quoted(self.control)}{near}")
         if self.control is not None and self.policies[self.control].shadow:
             raise ValueError("control: a shadow earns nothing that others could be compared with")
-        return self
 
     @property
     def serving(self) -> dict[str, AnyPolicy]:
@@ -227,6 +233,15 @@ class Definition(Model):
     def completed(self) -> Self:
         """Return a copy in which defaults that depend on other settings are written out."""
         return self.model_copy(update={"reward": self.reward.completed()})
+
+    def with_policy(self, name: str, policy: AnyPolicy) -> Self:
+        """Return a copy in which a policy is new or has other settings. Raises ValueError that
+        begins with the path of the fault where it does not fit."""
+        if name not in self.policies and len(self.policies) == POLICIES:
+            raise ValueError(f"policies: must have at most {POLICIES} members")
+        changed = self.model_copy(update={"policies": {**self.policies, name: policy}})
+        changed._expect_policies_to_fit()
+        return changed
 
     def _check_policy(self, policy: AnyPolicy) -> None:
         if not policy.sees_features:

@@ -107,7 +107,11 @@ def api_routes() -> tuple[BaseRoute, ...]:
     ):
         api.include_router(router)
     for prefix, state in (("/experiments/{experiment}", get_state), ("", get_only_state)):
-        for resources in (experiments.resources, imports.resources):
+        for resources in (
+            experiments.arm_resources,
+            experiments.policy_resources,
+            imports.resources,
+        ):
             api.include_router(resources(state), prefix=prefix)
     return tuple(api.routes)
 

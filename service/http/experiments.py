@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from service.bandits.kinds import AnyPolicy
 from service.definition.experiment import ArmId
 from service.errors import Invalid
 from service.features.declaration import Name
@@ -31,6 +32,7 @@ from service.http.schemas import (
     ExperimentList,
     ExperimentSummary,
     FeaturesBody,
+    PolicyAnswer,
     PolicyList,
     PolicyStatus,
     VersionAnswer,
@@ -41,6 +43,8 @@ from service.security.access import granted
 from service.state.fold import State
 
 router = APIRouter(tags=["define"], route_class=StrictRoute)
+
+DryRun = Annotated[bool, Query(description="Change nothing: answer as the definition would be.")]
 
 
 def _answer(state: State, response: Response) -> ExperimentAnswer:
@@ -98,15 +102,22 @@ async def put_experiment(
     services: ServicesDep,
     response: Response,
     if_match: IfMatch = None,
-    dry_run: Annotated[
-        bool, Query(description="Change nothing: answer as the definition would be.")
+    dry_run: DryRun = False,
+    replace: Annotated[
+        bool,
+        Query(
+            description="A definition without arms is meant to empty the catalogue. Without it, "
+            "and without If-Match, that is a 409."
+        ),
     ] = False,
 ) -> DefinedAnswer:
-    """Define an experiment, first or anew. The content is that of an experiment file."""
+    """Define an experiment, first or anew. The content is that of an experiment file: it replaces
+    the whole definition and the catalogue, and what it leaves out takes its default."""
     if body.name not in (None, experiment):
         raise Invalid("is not the name in the path", path="name")
+    revision = revision_of(if_match)
     if dry_run:
-        plan = await services.admin.plan(experiment, body, revision_of(if_match))
+        plan = await services.admin.plan(experiment, body, revision)
         return DefinedAnswer(
             name=experiment,
             revision=plan.event.revision,
@@ -114,10 +125,13 @@ async def put_experiment(
             position=plan.state.position,
             definition=plan.definition,
             restarted=plan.restarts,
+            changes=plan.changes,
         )
-    state, plan = await services.admin.define(experiment, body, revision_of(if_match))
+    state, plan = await services.admin.define(experiment, body, revision, replace=replace)
     response.status_code = 201 if plan.created else 200
-    return DefinedAnswer(**vars(_answer(state, response)), restarted=plan.restarts)
+    return DefinedAnswer(
+        **vars(_answer(state, response)), restarted=plan.restarts, changes=plan.changes
+    )
 
 
 @router.delete(
@@ -133,8 +147,8 @@ async def delete_experiment(
     await services.admin.delete(state, revision_of(if_match))
 
 
-def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
-    """Arms and policies of the experiment that `of` finds."""
+def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
+    """Arms of the experiment that `of` finds."""
     routes = APIRouter(route_class=StrictRoute)
     Experiment = Annotated[State, Depends(of)]
     ArmPath = Annotated[ArmId, Path()]
@@ -178,6 +192,14 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         """No longer chosen; what was shown of it can still be rewarded."""
         await services.admin.remove_arm(state, arm)
 
+    return routes
+
+
+def policy_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
+    """Policies of the experiment that `of` finds."""
+    routes = APIRouter(route_class=StrictRoute)
+    Experiment = Annotated[State, Depends(of)]
+
     @routes.get("/policies", tags=["observe"], responses=problems(404, 503))
     async def policies(state: Experiment, services: ServicesDep) -> PolicyList:
         """How each policy does."""
@@ -190,6 +212,40 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         """How one policy does."""
         [status] = await services.overview.policies(state, policy)
         return PolicyStatus.model_validate(status)
+
+    @routes.put(
+        "/policies/{policy}",
+        tags=["define"],
+        responses={
+            201: {"model": PolicyAnswer, "description": "A new policy."},
+            **problems(400, 404, 409, 412, 503),
+        },
+    )
+    async def put_policy(
+        policy: Annotated[Name, Path()],
+        body: AnyPolicy,
+        state: Experiment,
+        services: ServicesDep,
+        response: Response,
+        if_match: IfMatch = None,
+        dry_run: DryRun = False,
+    ) -> PolicyAnswer:
+        """Create a policy, or give it these settings; what they leave out takes its default.
+        Nothing else of the definition changes, and the experiment has a new revision."""
+        admin, revision = services.admin, revision_of(if_match)
+        if dry_run:
+            plan = await admin.plan_policy(state.name, policy, body, revision)
+        else:
+            _, plan = await admin.define_policy(state.name, policy, body, revision)
+            response.status_code = 201 if f"policies.{policy}" in plan.changes.added else 200
+            response.headers["ETag"] = f'"{plan.event.revision}"'
+        return PolicyAnswer(
+            policy=policy,
+            settings=plan.definition.policies[policy],
+            revision=plan.event.revision,
+            restarted=plan.restarts,
+            changes=plan.changes,
+        )
 
     @routes.post(
         "/policies/{policy}/reset", tags=["define"], responses=problems(404, 409, 412, 503)

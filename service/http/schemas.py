@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from service.bandits.kinds import AnyPolicy
+from service.definition.difference import Difference
 from service.definition.experiment import ArmId, Definition, Values
 from service.definition.faults import at_most
 from service.features.declaration import Name
@@ -72,6 +74,21 @@ class DefinedAnswer(ExperimentAnswer):
         description="Policies that start from the prior, and why. Others keep what they learned of "
         "the columns that stay."
     )
+    changes: Difference = Field(
+        description="What it changes of the definition and the catalogue of before."
+    )
+
+
+class PolicyAnswer(BaseModel):
+    """A policy as it is defined now."""
+
+    policy: str
+    settings: AnyPolicy
+    revision: int = Field(description="Of the experiment.")
+    restarted: dict[str, str] = Field(
+        description="The policy, where it starts from the prior, and why."
+    )
+    changes: Difference
 
 
 class ExperimentSummary(BaseModel):

@@ -10,16 +10,16 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Literal, TypeGuard, Union, get_args, get_origin
 
-import httpx
 from pydantic import BaseModel, ValidationError
 
 from service.definition.experiment import Definition, load_definition
 from service.definition.faults import faults_of, path_of
 from service.definition.files import text_of, toml_of
 from service.definition.lint import lint
-from service.errors import ConfigurationError, Invalid
+from service.errors import Invalid
 from service.features.declaration import NAME, NAME_RULE
 from service.naming import nearest, suggestion
+from service.offline.definition_client import send_definition
 from service.serving.admin import Admin
 from service.settings import Settings
 
@@ -80,28 +80,15 @@ def check_file(path: Path) -> Checked:
     return check(text, str(path), path.stem)
 
 
-def restarts(path: Path, settings: Settings) -> list[FileFinding]:
-    """Ask a service which policies a file would start from the prior. Raises ConfigurationError
-    where it does not answer."""
-    name, definition = load_definition(path)
-    try:
-        answer = httpx.put(
-            f"{settings.url}/experiments/{name}",
-            params={"dry_run": "true"},
-            json=definition.model_dump(mode="json"),
-            headers=settings.key_headers,
-            timeout=60,
-            trust_env=False,
-        )
-        content = answer.json()
-    except (httpx.HTTPError, ValueError) as fault:
-        raise ConfigurationError(f"{settings.url} does not answer as Forage: {fault}") from fault
-    if answer.status_code != 200:
-        raise ConfigurationError(f"{settings.url}: {content.get('detail', answer.status_code)}")
-    return [
+def effects(path: Path, settings: Settings) -> list[FileFinding]:
+    """Ask a service which policies a file would start from the prior, and which parts of the
+    experiment would go. Raises ConfigurationError where it does not answer."""
+    told = send_definition(*load_definition(path), settings, dry_run=True)
+    anew = [
         FileFinding("warning", f"policies.{policy}", f"starts from the prior: {reason}")
-        for policy, reason in content["restarted"].items()
+        for policy, reason in told.restarted.items()
     ]
+    return anew + [FileFinding("warning", *each) for each in told.changes.losses()]
 
 
 def _unreadable(file: str, message: str) -> Checked:

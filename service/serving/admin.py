@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from service.bandits.heads.base import Meta
+from service.bandits.kinds import AnyPolicy
 from service.bandits.version import Version
+from service.definition.difference import Difference, difference
 from service.definition.experiment import LARGEST_REWARD, SMALLEST_RANGE, Definition
 from service.errors import (
     Conflict,
     Damaged,
+    Fault,
     Invalid,
     NotFound,
     PreconditionFailed,
@@ -64,6 +68,7 @@ class Plan(NamedTuple):
     state      of the experiment as it is
     created    it is defined for the first time
     restarts   policies that would start from the prior, and why
+    changes    difference from the definition and the catalogue as they are
     """
 
     state: State
@@ -71,6 +76,19 @@ class Plan(NamedTuple):
     event: ExperimentDefined
     definition: Definition
     restarts: dict[str, str]
+    changes: Difference
+
+    def expect_arms(self) -> None:
+        """Raises Conflict where the catalogue would be emptied: whoever leaves out `arms` may not
+        mean it."""
+        if self.created or not self.state.arms or self.definition.arms:
+            return
+        raise Conflict(
+            f"the definition has no arms, and the {len(self.state.arms):,} of the catalogue would "
+            "go: send them as well (GET has them), or say that it is meant with ?replace=true or "
+            f'If-Match: "{self.state.revision}"',
+            faults=[Fault(path, message) for path, message in self.changes.losses()],
+        )
 
 
 class Admin:
@@ -82,12 +100,32 @@ class Admin:
     # -- experiments ---------------------------------------------------------------------------
 
     async def define(
-        self, name: str, definition: Definition, if_match: int | None = None
+        self,
+        name: str,
+        definition: Definition,
+        if_match: int | None = None,
+        *,
+        replace: bool = False,
     ) -> tuple[State, Plan]:
-        """Define an experiment, first or anew. Raises as `plan`, or Conflict where another
-        definition came between."""
+        """Define an experiment, first or anew. replace: an empty catalogue is meant, which a
+        revision to be changed says as well. Raises as `plan`, and Conflict where the definition
+        would empty the catalogue, or another one came between."""
         plan = await self.plan(name, definition, if_match)
+        if not replace and if_match is None:
+            plan.expect_arms()
         await self._append_revision(plan.state, plan.event)
+        return await self._log.replicas.discover(name), plan
+
+    async def define_policy(
+        self, name: str, policy: str, settings: AnyPolicy, if_match: int | None = None
+    ) -> tuple[State, Plan]:
+        """Create a policy, or give it other settings. Raises as `plan_policy`, or Conflict where
+        another definition came between."""
+        plan = await self.plan_policy(name, policy, settings, if_match)
+        arms = plan.state.arms  # with those that were added since the plan
+        definition = {**plan.event.definition, "arms": arms}
+        event = structs.replace(plan.event, definition=definition)
+        await self._append_revision(plan.state, event)
         return await self._log.replicas.discover(name), plan
 
     async def plan(self, name: str, definition: Definition, if_match: int | None = None) -> Plan:
@@ -97,8 +135,29 @@ class Admin:
         that stay, unless a setting of the head or an input of a net changed (`succession`).
         Raises Invalid, or PreconditionFailed.
         """
+        return await self._plan(await self._present(name), definition, if_match)
+
+    async def plan_policy(
+        self, name: str, policy: str, settings: AnyPolicy, if_match: int | None = None
+    ) -> Plan:
+        """What a new policy, or other settings of one, would do. Raises as `plan`, and NotFound
+        where there is no such experiment."""
+        state = await self._present(name)
+        if state.deleted:
+            raise NotFound(f"there is no experiment {quoted(name)}", path="experiment")
+        try:
+            changed = state.definition.with_policy(policy, settings)
+        except ValueError as fault:
+            path, _, message = str(fault).partition(": ")
+            raise Invalid(message, path=path) from fault
+        definition = changed.model_copy(update={"arms": state.arms})
+        return await self._plan(state, definition, if_match)
+
+    async def _present(self, name: str) -> State:
         await self._log.replicas.catch_up(name)
-        state = await self._log.replicas.discover(name)
+        return await self._log.replicas.discover(name)
+
+    async def _plan(self, state: State, definition: Definition, if_match: int | None) -> Plan:
         created = state.deleted
         definition = definition.completed()
         self.check(definition)
@@ -107,7 +166,9 @@ class Admin:
         same = not created and state.definition.features.same_as(definition.features)
         version = state.schema_version + (not same)
         event = _defined(state, definition, version, self._log.clock.now(state))
-        fresh = await asyncio.to_thread(_folded, name, event)
+        before = None if created else state.definition.model_copy(update={"arms": state.arms})
+        changes = difference(before, definition)
+        fresh = await asyncio.to_thread(_folded, state.name, event)
         restarts = {
             policy: reason
             for policy, learner in fresh.learners.items()
@@ -115,7 +176,7 @@ class Admin:
         }
         if not created:
             restarts |= _moved_aside(state.definition, definition)
-        return Plan(state, created, event, definition, restarts)
+        return Plan(state, created, event, definition, restarts, changes)
 
     async def share(
         self, state: State, policy: str, share: float, if_match: int | None = None

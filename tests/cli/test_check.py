@@ -234,6 +234,12 @@ def test_a_service_says_which_policies_would_start_anew(tmp_path: Path) -> None:
             "shop.toml: warning: policies.main: starts from the prior: it learned with another"
         )
         assert expected in told.stdout
+        file.write_text(f"[policies.main]\n{KIND}")
+        told = forage("check", "shop.toml", "--url", running.url, folder=tmp_path)
+        assert "shop.toml: warning: arms: 2 go: 'kibble', 'ball'" in told.stdout
+        assert (
+            "warning: features: 3 go: 'context.persona', 'arm.category', 'crosses." in told.stdout
+        )
         assert running.get("/experiments/shop")["revision"] == 1
     gone = forage("check", "shop.toml", "--url", running.url, folder=tmp_path)
     assert gone.returncode == 1

@@ -216,3 +216,138 @@ def test_an_existing_experiment_over_its_quota_is_served_with_a_warning(
         wire.select(experiment="wide", context={"c": [0.0] * 999})
         taken = wire.metrics()['forage_experiment_memory_bytes{experiment="wide"}']
         assert taken == pytest.approx(77 * 2**20, rel=0.02)
+
+
+# -- what a definition changes ---------------------------------------------------------------------
+
+BARE = {"policies": {"lints": {"kind": "lints"}}}
+"""What someone sends to change one policy."""
+
+
+def ranged(wire: Wire) -> None:
+    rules = {"range": [0.0, 5.0], "wait_seconds": 60.0}
+    wire.redefine(reward=rules)
+
+
+def test_a_definition_that_leaves_out_the_arms_does_not_empty_the_catalogue(wire: Wire) -> None:
+    """It is refused with everything that would go, and how to say that it is meant."""
+    ranged(wire)
+    before = wire.definition()
+    problem = expect_problem(wire.put("/experiments/shop", BARE), 409)
+    assert "?replace=true" in problem["detail"]
+    assert 'If-Match: "2"' in problem["detail"]
+    told = {fault["path"]: fault["message"] for fault in problem["errors"]}
+    assert told["arms"] == "3 go: 'kibble', 'mouse', 'ball'"
+    assert told["policies"] == "2 go: 'linucb', 'named_only'"
+    assert told["features"].startswith("6 go: 'context.persona'")
+    assert told["reward.range"] == "falls back to its default [0.0, 1.0], from [0.0, 5.0]"
+    assert wire.definition() == before
+    expect_problem(wire.put("/experiments/shop", BARE, headers={"If-Match": "*"}), 409)
+
+
+@pytest.mark.parametrize(("query", "headers"), [("?replace=true", {}), ("", {"If-Match": '"1"'})])
+def test_a_catalogue_is_emptied_where_that_is_meant(
+    wire: Wire, query: str, headers: dict[str, str]
+) -> None:
+    answer = wire.put(f"/experiments/shop{query}", BARE, headers=headers)
+    assert answer.status_code == 200
+    assert {"arms.kibble", "arms.mouse", "arms.ball"} < {*answer.json()["changes"]["removed"]}
+    assert wire.definition()["arms"] == {}
+    assert wire.put("/experiments/shop", BARE).status_code == 200  # there is nothing to lose
+
+
+def test_an_answer_lists_what_was_added_removed_and_changed(wire: Wire) -> None:
+    ranged(wire)
+    wire.put("/arms/rope", {"features": {"category": "toy"}})
+    changed = wire.definition()
+    del changed["arms"]["ball"], changed["policies"]["named_only"]
+    changed["arms"] |= {"rope": {"category": "food"}, "new": {"category": "toy"}}
+    changed["policies"]["lints"]["scale"] = 2.0
+    changed["policies"]["linucb"] = {"kind": "epsilon_greedy"}
+    changed["features"]["context"]["age"]["scale"] = 20.0
+    changed["features"]["crosses"] = ["category x persona", "age x category"]
+    changed["reward"]["range"] = [0.0, 1.0]
+    changed["control"] = "lints"
+    told = wire.put("/experiments/shop?dry_run=true", changed).json()["changes"]
+    assert told["added"] == ["arms.new", "features.crosses.age x category"]
+    assert sorted(told["removed"]) == ["arms.ball", "policies.named_only"]
+    expected = {
+        "arms.rope": {"before": {"category": "toy"}, "after": {"category": "food"}},
+        "features.context.age.scale": {"before": 10.0, "after": 20.0},
+        "policies.linucb.kind": {"before": "linucb", "after": "epsilon_greedy"},
+        "policies.lints.scale": {"before": 1.0, "after": 2.0},
+        "reward.range": {"before": [0.0, 5.0], "after": [0.0, 1.0]},
+        "control": {"before": None, "after": "lints"},
+    }
+    assert expected.items() <= told["changed"].items()
+    assert all(path in expected or "linucb" in path for path in told["changed"])
+    assert wire.put("/experiments/shop", changed).json()["changes"] == told
+    nothing = {"added": [], "removed": [], "changed": {}}
+    assert wire.put("/experiments/shop", changed).json()["changes"] == nothing
+
+
+# -- one policy ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["", "/experiments/shop"])
+def test_one_policy_is_changed_and_nothing_else(wire: Wire, scope: str) -> None:
+    ranged(wire)
+    wire.put("/arms/rope", {"features": {"category": "toy"}})
+    wire.teach()
+    before = wire.definition()
+    linucb = {**before["policies"]["linucb"], "alpha": 0.5}
+    told = wire.put(f"{scope}/policies/linucb?dry_run=true", linucb)
+    assert wire.definition() == before
+    answer = wire.put(f"{scope}/policies/linucb", linucb, headers={"If-Match": '"2"'})
+    assert (answer.status_code, answer.headers["etag"]) == (200, '"3"')
+    assert answer.json() == told.json()
+    assert answer.json()["settings"] == linucb
+    assert answer.json()["restarted"] == {}
+    change = {"before": before["policies"]["linucb"]["alpha"], "after": 0.5}
+    assert answer.json()["changes"]["changed"] == {"policies.linucb.alpha": change}
+    before["policies"]["linucb"] = linucb
+    assert wire.definition() == before
+    assert wire.policy("linucb")["head"]["effective_count"] == 1
+    wire.put(f"{scope}/policies/linucb", {"kind": "linucb", "ridge": 3.0})
+    assert wire.policy("linucb")["head"]["effective_count"] == 0
+
+
+def test_a_new_policy_is_created_and_serves(wire: Wire) -> None:
+    answer = wire.put("/policies/toss", {"kind": "random"})
+    assert answer.status_code == 201
+    assert answer.json()["changes"]["added"] == ["policies.toss"]
+    assert wire.select(policy="toss")["propensity"] == pytest.approx(1 / 3)
+    assert wire.put("/policies/toss", {"kind": "random"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("policy", "body", "path"),
+    [
+        ("p", {}, "kind"),
+        ("p", {"kind": MARKER}, "kind"),
+        ("p", {"kind": "linucb", "alpha": MARKER}, "alpha"),
+        ("p", {"kind": "linucb", "alfa": 1}, "alfa"),
+        ("p", {"kind": "linucb", "ridge": 1e300}, "policies.p.ridge"),
+        ("p", {"kind": "linucb", "features": ["nothing"]}, "policies.p"),
+        ("a b", {"kind": "random"}, "policy"),
+    ],
+)
+def test_a_faulty_policy_is_refused_with_its_path(
+    wire: Wire, policy: str, body: Json, path: str
+) -> None:
+    for query in ("", "?dry_run=true"):
+        answer = wire.put(f"/policies/{policy}{query}", body)
+        assert paths(expect_problem(answer, 422)) == [path]
+        assert MARKER not in answer.text
+    assert "p" not in wire.definition()["policies"]
+
+
+def test_a_policy_of_another_revision_of_no_experiment_or_one_too_many_is_refused(
+    wire: Wire,
+) -> None:
+    toss = {"kind": "random"}
+    expect_problem(wire.put("/policies/toss", toss, headers={"If-Match": '"2"'}), 412)
+    expect_problem(wire.put("/experiments/none/policies/toss", toss), 404)
+    wire.redefine(policies={f"p{number}": toss for number in range(64)})
+    assert paths(expect_problem(wire.put("/policies/toss", toss), 422)) == ["policies"]
+    assert wire.put("/policies/p0", {"kind": "lints"}).status_code == 200

@@ -45,7 +45,10 @@ def test_a_new_experiment_is_created_listed_and_serves_at_once(wire: Wire) -> No
     answer = put(wire, "coins", COINS)
     assert answer.status_code == 201
     assert answer.headers["etag"] == '"1"'
-    assert answer.json() == {**wire.get("/experiments/coins").json(), "restarted": {}}
+    added = ["arms.heads", "arms.tails", "policies.toss"]
+    changes = {"added": added, "removed": [], "changed": {}}
+    present = wire.get("/experiments/coins").json()
+    assert answer.json() == {**present, "restarted": {}, "changes": changes}
     assert wire.select(experiment="coins", context={})["propensity"] == 0.5
     listed = {each["name"]: each for each in wire.get("/experiments").json()["experiments"]}
     assert listed["shop"]["policies"] == ["linucb", "lints", "named_only"]

@@ -220,7 +220,8 @@ class Wire:
 
     def redefine(self, experiment: str = "shop", **parts: Any) -> Json:
         """Replace parts of a definition; the answer to the PUT."""
-        answer = self.put(f"/experiments/{experiment}", {**self.definition(experiment), **parts})
+        definition = {**self.definition(experiment), **parts}
+        answer = self.put(f"/experiments/{experiment}?replace=true", definition)
         assert answer.status_code == 200, answer.text
         body: Json = answer.json()
         return body

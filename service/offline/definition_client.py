@@ -1,0 +1,55 @@
+"""Send a definition to a running service, and read what it changes."""
+
+import httpx
+import msgspec
+
+from service.definition.difference import Difference
+from service.definition.experiment import Definition
+from service.errors import ConfigurationError
+from service.settings import Settings
+
+TIMEOUT_S = 60.0
+
+
+class Defined(msgspec.Struct, frozen=True):
+    """The answer to a definition, as far as it is needed here. restarted: policies that start from
+    the prior, and why."""
+
+    revision: int
+    restarted: dict[str, str]
+    changes: Difference
+
+
+class _Problem(msgspec.Struct, frozen=True):
+    detail: str
+    errors: list[dict[str, str]] = []
+
+
+def send_definition(
+    name: str,
+    definition: Definition,
+    settings: Settings,
+    *,
+    dry_run: bool = False,
+    replace: bool = False,
+) -> Defined:
+    """Define an experiment, or with dry_run say what it would change. replace: an empty catalogue
+    is meant. Raises ConfigurationError with every fault where the service refuses, or does not
+    answer as Forage."""
+    asked = {"dry_run": dry_run, "replace": replace}
+    try:
+        answer = httpx.put(
+            f"{settings.url}/experiments/{name}",
+            params={option: "true" for option, wanted in asked.items() if wanted},
+            json=definition.model_dump(mode="json"),
+            headers=settings.key_headers,
+            timeout=TIMEOUT_S,
+            trust_env=False,
+        )
+        if answer.is_success:
+            return msgspec.json.decode(answer.content, type=Defined)
+        refused = msgspec.json.decode(answer.content, type=_Problem)
+    except (httpx.HTTPError, msgspec.MsgspecError) as fault:
+        raise ConfigurationError(f"{settings.url} does not answer as Forage: {fault}") from fault
+    faults = [f"  {each.get('path', '')}: {each.get('message', '')}" for each in refused.errors]
+    raise ConfigurationError("\n".join([f"{settings.url}: {refused.detail}", *faults]))
