@@ -210,10 +210,9 @@ async def _define(services: Services) -> None:
         state = services.log.replicas.state(name)
         if state is not None and state.definition not in (definition, definition.completed()):
             logger.warning(
-                "%s: the log holds another definition of %s, which is served; change it with "
-                "PUT /experiments/%s",
+                "%s: the log holds another definition of %s, which is served; `forage apply` "
+                "changes it to that of the file",
                 path,
-                name,
                 name,
             )
         if state is None:

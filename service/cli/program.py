@@ -9,6 +9,7 @@ from typer import Exit, Option, Typer, TyperException
 
 from service import __version__
 from service.cli import keys
+from service.cli.apply import apply
 from service.cli.audit import audit
 from service.cli.backup import backup, copy, restore
 from service.cli.check import check
@@ -66,6 +67,7 @@ app = Typer(
 app.command("serve", rich_help_panel=START)(serve)
 app.command("init", rich_help_panel=START)(init)
 app.command("check", rich_help_panel=START)(check)
+app.command("apply", rich_help_panel=START)(apply)
 app.command("train", rich_help_panel=COMPARE)(train)
 app.command("verdict", rich_help_panel=COMPARE)(verdict)
 app.command("evaluate", rich_help_panel=COMPARE)(evaluate)
