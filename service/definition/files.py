@@ -1,8 +1,10 @@
 """Files of text, TOML and JSON. What is wrong with one is a ValueError in plain words."""
 
-import json
 import tomllib
+from json import JSONDecodeError
 from pathlib import Path
+
+from service.definition.members import parse_json, repeated
 
 DIGITS = "a number has more than 4,300 digits"
 NESTED = "it is nested too deeply"
@@ -34,13 +36,18 @@ def toml_of(text: str) -> dict[str, object]:
 
 
 def json_of(text: str) -> object:
-    """Parse JSON. Raises ValueError that says in plain words what is wrong."""
+    """Parse JSON. Raises ValueError that says in plain words what is wrong, also with the path of a
+    member that is given more than once."""
     try:
-        found: object = json.loads(text)
-    except json.JSONDecodeError as fault:
+        found, repeating = parse_json(text)
+    except JSONDecodeError as fault:
         raise ValueError(f"not JSON: {fault.msg}") from fault
     except RecursionError as fault:
         raise ValueError(f"not JSON: {NESTED}") from fault
     except ValueError as fault:
         raise ValueError(f"not JSON: {DIGITS}") from fault
-    return found
+    if repeating and (refusal := repeated(found)):
+        [first, *_] = refusal.faults
+        raise ValueError(f"{first.path}: {first.message}")
+    value: object = found
+    return value

@@ -35,6 +35,10 @@ class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if None in self.features.values():
             msgspec.structs.force_setattr(self, "features", given(self.features))
 
+    def least_members(self) -> int:
+        """Count the members that the JSON of this arm has at least."""
+        return 2 + len(self.features) if self.features else 1
+
 
 RequestedArms = Sequence[str | InlineArm]
 

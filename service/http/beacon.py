@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from service.errors import Invalid, TooLarge
 from service.http.access import Authentication
-from service.http.bodies import Name, RewardBody, reader
+from service.http.bodies import Name, RewardBody, decoder, expect_each_once, reader
 from service.http.dependencies import ServicesDep
 from service.http.problems import answer_to
 from service.http.strict import StrictRoute
@@ -43,7 +43,7 @@ class BeaconBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rewards: list[msgspec.Raw] = []
 
 
-READ_BEACON: Final = reader(BeaconBody)
+READ_BEACON: Final = decoder(BeaconBody)
 READ_REWARD: Final = reader(RewardBody)
 
 router = APIRouter(route_class=StrictRoute)
@@ -56,7 +56,9 @@ async def beacon(request: Request, services: ServicesDep) -> JSONResponse:
     if len(content) > BYTES:
         raise TooLarge(f"at most {BYTES} bytes")
     body = READ_BEACON(content)
-    if len(body.activate) + len(body.rewards) > ITEMS:
+    expect_each_once(content, apart="rewards")
+    rewards = [bytes(item) for item in body.rewards]
+    if len(body.activate) + len(rewards) > ITEMS:
         raise Invalid(f"at most {ITEMS} items")
     authentication = Authentication(services.access, services.hosts, services.addresses)
     headers = request.scope["headers"]
@@ -73,15 +75,15 @@ async def beacon(request: Request, services: ServicesDep) -> JSONResponse:
     async def activate(item: Activation) -> None:
         await services.settlements.activate(item.id, item.experiment, grant(0))
 
-    async def reward(item: msgspec.Raw) -> None:
-        allowed = grant(len(bytes(item)))
-        await services.settlements.reward(READ_REWARD(bytes(item)).outcome(), allowed)
+    async def reward(item: bytes) -> None:
+        allowed = grant(len(item))
+        await services.settlements.reward(READ_REWARD(item).outcome(), allowed)
 
     return JSONResponse(
         {
             "statuses": [
                 *[await _status(activate(item)) for item in body.activate],
-                *[await _status(reward(item)) for item in body.rewards],
+                *[await _status(reward(item)) for item in rewards],
             ]
         }
     )

@@ -3,11 +3,12 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from pydantic import AwareDatetime, BaseModel, Field, PlainValidator, ValidationError
 
 from service.definition.experiment import ArmId, UnitId, Values
 from service.definition.faults import faults_of
+from service.definition.members import repeated
 from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
 from service.features.declaration import Name, Number
@@ -15,7 +16,13 @@ from service.http.dependencies import ServicesDep
 from service.http.openapi import problems
 from service.http.problems import problem_of
 from service.http.schemas import Body, Problem
-from service.http.strict import HALF, JsonRoute, whole_characters
+from service.http.strict import (
+    HALF,
+    SURROGATE,
+    StrictRoute,
+    read_json,
+    whole_characters,
+)
 from service.serving.importing import ImportStatus, Visit
 from service.state.fold import State
 
@@ -69,12 +76,37 @@ class VisitBody(Body):
 
 def visit_of(given: object) -> Visit | Refused:
     """Read one visit of a body, or name its faults: a faulty one refuses no other."""
+    if isinstance(given, Refused):
+        return given
     try:
-        visit = VisitBody.model_validate(given).visit()
+        return VisitBody.model_validate(given).visit()
     except ValidationError as error:
         faults = faults_of(error.errors(), given)
         return Invalid(faults[0].message, faults=faults)
-    return visit if whole_characters(given) else Invalid(HALF)
+
+
+class VisitsRequest(Request):
+    """The request of an import: each visit that cannot be stored is replaced by its refusal."""
+
+    async def json(self) -> Any:
+        """Raises JSONDecodeError, and Invalid where a member outside of the visits is given more
+        than once."""
+        body = await self.body()
+        value, repeating = read_json(body)
+        if repeating and (refusal := repeated(value, apart="visits")):
+            raise refusal
+        visits = value.get("visits") if isinstance(value, dict) else None
+        if not isinstance(visits, list):
+            return value
+        if SURROGATE.search(body):
+            visits[:] = [each if whole_characters(each) else Invalid(HALF) for each in visits]
+        if repeating:
+            visits[:] = [repeated(each) or each for each in visits]
+        return value
+
+
+class ImportRoute(StrictRoute):
+    request_class = VisitsRequest
 
 
 Unread = Annotated[Any, PlainValidator(lambda given: given, json_schema_input_type=VisitBody)]
@@ -111,7 +143,7 @@ class ImportAnswer(BaseModel):
 
 def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     """Imports into the experiment that `of` finds."""
-    routes = APIRouter(route_class=JsonRoute)
+    routes = APIRouter(route_class=ImportRoute)
 
     @routes.post("/import", tags=["define"], responses=problems(400, 404, 503))
     async def take(

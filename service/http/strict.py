@@ -1,4 +1,5 @@
-"""Routes whose JSON holds whole characters alone: half of a pair cannot be stored or answered."""
+"""Routes whose JSON holds whole characters alone, since half of a pair cannot be stored or
+answered, and names each member once."""
 
 import json
 import re
@@ -10,6 +11,10 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from service.definition.members import parse_json, repeated
+from service.errors import Refused
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """An escape that may be half of a pair."""
@@ -27,16 +32,17 @@ def whole_characters(value: object) -> bool:
     return True
 
 
-def read_json(body: bytes) -> Any:
-    """Read a body. A number too large for a float is infinite, for the field to refuse, also where
-    it is an integer. Raises JSONDecodeError."""
+def read_json(body: bytes) -> tuple[Any, bool]:
+    """Read a body, and say whether an object in it gives a member more than once. A number too
+    large for a float is infinite, for the field to refuse, also where it is an integer. Raises
+    JSONDecodeError."""
     try:
         try:
-            return json.loads(body)
+            return parse_json(body)
         except (JSONDecodeError, UnicodeDecodeError):
             raise
         except ValueError:
-            return json.loads(body, parse_int=_integer)
+            return parse_json(body, _integer)
     except UnicodeDecodeError as fault:
         raise JSONDecodeError("the body is not UTF-8", "", 0) from fault
     except RecursionError as fault:
@@ -47,33 +53,31 @@ def _integer(digits: str) -> float:
     return int(digits) if len(digits) <= DIGITS else inf
 
 
-class JsonRequest(Request):
+class StrictRequest(Request):
     async def json(self) -> Any:
-        return read_json(await self.body())
-
-
-class StrictRequest(JsonRequest):
-    async def json(self) -> Any:
-        """Raises JSONDecodeError where a text holds half of a surrogate pair, too."""
-        value, body = await super().json(), await self.body()
+        """Raises JSONDecodeError, also where a text holds half of a surrogate pair, and Invalid
+        where a member is given more than once."""
+        body = await self.body()
+        value, repeating = read_json(body)
         if SURROGATE.search(body) and not whole_characters(value):
             raise JSONDecodeError(HALF, body.decode(), 0)
+        if repeating and (refusal := repeated(value)):
+            raise refusal
         return value
 
 
-class JsonRoute(APIRoute):
-    """A route whose items are refused one by one, also for half of a pair."""
-
-    request_class: type[Request] = JsonRequest
+class StrictRoute(APIRoute):
+    request_class: type[Request] = StrictRequest
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def with_json(request: Request) -> Response:
-            return await handle(self.request_class(request.scope, request.receive))
+            try:
+                return await handle(self.request_class(request.scope, request.receive))
+            except HTTPException as fault:
+                if isinstance(fault.__cause__, Refused):  # FastAPI wraps what `json` raises
+                    raise fault.__cause__ from None
+                raise
 
         return with_json
-
-
-class StrictRoute(JsonRoute):
-    request_class = StrictRequest

@@ -8,10 +8,9 @@ slow one would be paid with every request.
 
 import fcntl
 import ipaddress
-import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -34,7 +33,8 @@ from pydantic import (
 )
 
 from service.definition.faults import faults_of
-from service.errors import ConfigurationError
+from service.definition.members import parse_json, repeated
+from service.errors import ConfigurationError, Fault
 from service.features.declaration import Name
 from service.security.hosts import origin_of
 from service.security.profile import FREE, STRICT, Profile
@@ -232,15 +232,20 @@ def read_keys(path: Path) -> list[Key]:
     except OSError as fault:
         raise ConfigurationError(f"{path}: cannot be read: {fault.strerror}") from fault
     try:
-        raw = json.loads(content)
+        raw, repeating = parse_json(content)
     except (ValueError, RecursionError) as fault:
         raise ConfigurationError(f"{path}: is not JSON") from fault
+    if repeating and (refusal := repeated(raw)):
+        raise ConfigurationError(_listed(path, refusal.faults))
     try:
         return KeyFile.model_validate(raw).keys
     except ValidationError as error:
         faults = faults_of(error.errors(include_input=False), raw)
-        lines = "\n".join(f"  {each.path}: {each.message}" for each in faults)
-        raise ConfigurationError(f"{path}:\n{lines}") from error
+        raise ConfigurationError(_listed(path, faults)) from error
+
+
+def _listed(path: Path, faults: Sequence[Fault]) -> str:
+    return "\n".join([f"{path}:", *(f"  {each.path}: {each.message}" for each in faults)])
 
 
 @contextmanager

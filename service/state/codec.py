@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from service.bandits.heads.base import Meta, Stored
+from service.definition.members import parse_unique
 from service.errors import Damaged, UnknownSchema
 
 MAGIC = b"forage1\n"
@@ -68,7 +69,7 @@ def unpack(blob: bytes, schema: int) -> tuple[Meta, dict[str, Stored]]:
         _expect_bounded(content)
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        meta: Meta = json.loads(arrays.pop("meta").tobytes())
+        meta: Meta = parse_unique(arrays.pop("meta").tobytes())
         written = int(meta.pop("schema"))
     except _UNREADABLE as fault:
         raise Damaged(f"not a blob of Forage's: {fault}") from fault

@@ -95,7 +95,10 @@ def read_policies(path: Path) -> dict[str, Settings]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        if path.suffix == ".toml":
+            found = tomllib.loads(text)
+        else:
+            found = json.loads(text, object_pairs_hook=_each_once)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # also of bytes that are no text
@@ -106,6 +109,16 @@ def read_policies(path: Path) -> dict[str, Settings]:
     for name, settings in found.items():
         if not isinstance(settings, dict) or not isinstance(settings.get("kind"), str):
             raise UsageError(f"{path}: policy {name!r} has no kind")
+    return found
+
+
+def _each_once(members: list[tuple[str, Any]]) -> Settings:
+    """Make a JSON object. Raises ValueError where a member is given twice, as TOML does."""
+    found: Settings = {}
+    for name, value in members:
+        if name in found:
+            raise ValueError(f"{name!r} is given twice")
+        found[name] = value
     return found
 
 

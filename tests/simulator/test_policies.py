@@ -67,6 +67,7 @@ def test_a_policy_file(tmp_path: Path, name: str, text: str) -> None:
         ("p.json", "{", "is not JSON"),
         ("p.toml", "=", "is not TOML"),
         ("p.toml", "mine = " + "[" * 100_000, "is not TOML"),
+        ("p.json", '{"mine": {"kind": "linucb", "kind": "lints"}}', "'kind' is given twice"),
         ("p.json", "{}", "holds no policies"),
         ("p.json", "[1]", "holds no policies"),
         ("p.json", '{"mine": {"alpha": 1}}', "policy 'mine' has no kind"),

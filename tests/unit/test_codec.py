@@ -84,6 +84,7 @@ def npz(meta: bytes | None = None, **members: np.ndarray) -> bytes:
         npz(A=np.eye(2)),
         npz(b'{"schema": 1}', A=np.array([{}], dtype=object)),  # it would be unpickled
         *map(npz, [b"{", b"1", b"[]", b"{}", b'{"schema": "one"}', b'{"schema": null}']),
+        npz(b'{"schema": 1, "schema": 1}'),
     ],
 )
 def test_foreign_content_with_a_right_checksum_is_damaged_and_never_unpickled(

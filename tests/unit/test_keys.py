@@ -121,6 +121,7 @@ def test_a_broken_file_says_where_and_not_what(tmp_path: Path) -> None:
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("[]", "must be an object"),
+        ('{"keys": [{"scopes": [], "scopes": ["admin"]}]}', "keys.0.scopes: is given more"),
         ('{"version": 2}', "version"),
         ('{"keyz": []}', "keyz"),
         ('{"keys": [{}]}', "keys.0.id"),

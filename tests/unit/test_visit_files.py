@@ -154,6 +154,17 @@ def test_lines_that_are_no_visits_are_named(tmp_path: Path) -> None:
 HEAD = "id,arm,at,propensity"
 
 
+@pytest.mark.parametrize("name", ["log.jsonl", "log.dsjson"])
+def test_a_line_that_names_a_member_twice_is_refused_with_its_path(
+    tmp_path: Path, name: str
+) -> None:
+    lines = '{"c": {"_multi": [{"i": {"id": "a", "id": "b"}}]}}\n{"id": "a", "id": "a"}'
+    assert visits(written(tmp_path / name, lines)) == [
+        "c._multi.0.i.id: is given more than once",
+        "id: is given more than once",
+    ]
+
+
 @pytest.mark.parametrize("name", ["log.jsonl", "log.csv"])
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, name: str) -> None:
     content = json.dumps(VISITS[0]) if name == "log.jsonl" else CSV
