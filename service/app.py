@@ -15,6 +15,7 @@ from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
+from service.http.lifecycle import Lifecycle
 from service.http.overload import Overload
 from service.http.protocol import connection_limit
 from service.http.services import Services
@@ -143,6 +144,7 @@ def assemble(
     history = History(lambda: log.replicas.states, telemetry, clock)
     return Services(
         settings,
+        Lifecycle(),
         clock,
         telemetry,
         store,

@@ -13,6 +13,7 @@ from dotenv import dotenv_values
 from pydantic import (
     BeforeValidator,
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -226,6 +227,11 @@ class Settings(BaseSettings):
         75,
         description="Time that an idle connection stays open. Keep it above that of a proxy in "
         "front, often 60: else the proxy sends requests into connections that close.",
+    )
+    drain_seconds: NonNegativeFloat = Field(
+        0.0,
+        description="Time after SIGTERM for which the service goes on answering, with `Connection: "
+        "close`, while /readyz answers 503.",
     )
     max_pending: PositiveInt = Field(
         512,

@@ -42,7 +42,8 @@ def serve(
 ) -> int:
     """Answer /select and /reward over HTTP.
 
-    Serve until SIGTERM or an interrupt; then answer pending requests, save the state and end. A
+    Serve until SIGTERM or an interrupt; then drain for FORAGE_DRAIN_SECONDS, answer what was
+    received, save the state and end. A
     second signal ends the service at once. At SIGHUP it reads keys and settings again. With no
     options it serves the Zooplus example from forage.db in this folder, with a trainer beside it;
     /docs describes every route.

@@ -33,7 +33,14 @@ SECONDS: Final = {"head": 10.0, "body": 30.0}
 PROGRESS_BYTES: Final = 1_048_576
 """A larger body, a trained version, has the time of a body again for each of so many bytes."""
 LINGER_SECONDS: Final = 2.0
-"""Time to read a refusal: a socket closed with unread bytes discards the answer it sent."""
+"""Time to read a last answer: a socket closed with unread bytes is reset, which discards it."""
+CROSSING_SECONDS: Final = 0.2
+"""Time for a request that crosses the end of an idle connection: its client then reads that end,
+and no reset."""
+IDLE_SECONDS: Final = 1
+"""Idle time after which a service that stops ends a connection: busy clients ask again sooner."""
+UNREAD_SECONDS: Final = 0.1
+"""Least time of an idle connection once the service stops: it reads what the kernel has of it."""
 
 
 def protocol(services: Services) -> Callable[..., asyncio.Protocol]:
@@ -61,6 +68,23 @@ def connection_limit(settings: Settings, files: int | None = None) -> int:
     return limit
 
 
+class _LastAnswer:
+    """Transport of the last answer of a connection: its end closes the connection in one direction
+    only."""
+
+    def __init__(self, connection: "BoundedProtocol") -> None:
+        self._connection = connection
+
+    def write(self, data: bytes) -> None:
+        self._connection.transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._connection.transport.is_closing()
+
+    def close(self) -> None:
+        self._connection.end(LINGER_SECONDS)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection.
 
@@ -68,7 +92,9 @@ class BoundedProtocol(HttpToolsProtocol):
     _received  bytes of a body since its timer was started
     _loose     bytes since the last complete head, piece of a body or request
     _running   the request that is being answered, or was answered last
-    _shed      whether the request that is being read was refused for overload
+    _last      the request whose answer ends the connection, as far as is known
+    _shed      whether the request that is being read was refused for overload, or comes too late
+    _ended     nothing more is read or answered
     """
 
     def __init__(self, *options: Any, services: Services, **more: Any) -> None:
@@ -79,15 +105,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._part: Literal["head", "body"] | None = None
         self._loose = self._received = 0
         self._running: RequestResponseCycle | None = None
+        self._last: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._refused = self._shed = False
+        self._ended = self._shed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self._services.max_connections:
             self._services.telemetry.refused_connections.inc()
             full = problem(503, "too-many-connections", "All connections are taken", "try again")
-            self._refused = True
+            self._ended = True
             self._write_last(full)
             transport.close()
             return
@@ -104,7 +131,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser at most the bytes that a head may still have: it keeps no bound."""
-        if self._refused:
+        if self._ended:
             return
         self._unset_keepalive_if_required()
         if self._part is None:
@@ -154,6 +181,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._shed = self._shed_load()
             if not self._shed:
                 super().on_headers_complete()
+                if self._services.lifecycle.draining:
+                    self._end_after(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         self._loose = 0
@@ -170,22 +199,80 @@ class BoundedProtocol(HttpToolsProtocol):
     def _shed_load(self) -> bool:
         """Refuse the request whose head was read if the service is overloaded. One that waits for
         the answer to an earlier request of its connection is served in its turn."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._ended:
+            return True
+        if self._is_answering():
             return False
         method, headers = self.parser.get_method(), self.headers
         refusal = self._services.overload.refusal(method, self.url, headers)
         if refusal is None:
             return False
         keep = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        keep = keep and not self._services.lifecycle.draining
         self._write(503, *refusal, close=not keep)
         if not keep:
-            self.transport.close()
+            self.end(LINGER_SECONDS)
         self.on_response_complete()
         return True
 
     def _advance(self, part: Literal["body"] | None) -> None:
         self._part, self._loose = part, 0
+        if not self._ended:
+            self._stop_timer()
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        if not self._ended:
+            super().on_response_complete()
+
+    def drain(self) -> None:
+        """Let the answer under way be the last, unless its head is sent: then its client does not
+        know, and the next one is."""
+        if self._is_answering() and not self.cycle.response_started:
+            self._end_after(self.cycle)
+
+    def shutdown(self) -> None:
+        """Answer what was received; end the connection where nothing comes for IDLE_SECONDS."""
+        self.timeout_keep_alive = IDLE_SECONDS
+        self.drain()
+        if self._ended or self._part is not None or self._is_answering():
+            return
+        idle_seconds = 0.0
+        if self.timeout_keep_alive_task is not None:
+            started_at = (
+                self.timeout_keep_alive_task.when() - self._services.settings.keep_alive_seconds
+            )
+            idle_seconds = self.loop.time() - started_at
         self._stop_timer()
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            max(UNREAD_SECONDS, IDLE_SECONDS - idle_seconds), self.timeout_keep_alive_handler
+        )
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.end(CROSSING_SECONDS)
+
+    def end(self, linger_seconds: float) -> None:
+        """Send nothing more, and pass over what comes until the client has closed, too."""
+        if self._ended or self.transport.is_closing():
+            return
+        self._ended = True
+        self._stop_timer()
+        self._unset_keepalive_if_required()
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._timer = self.loop.call_later(linger_seconds, self._on_timeout)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _end_after(self, cycle: RequestResponseCycle) -> None:
+        """Let this answer be the last. One that was to be, and has not begun, is not any more."""
+        if self._last is not None and not self._last.response_started:
+            self._last.keep_alive, self._last.transport = True, self.transport
+        self._last = cycle
+        cycle.keep_alive, cycle.transport = False, _LastAnswer(self)  # type: ignore[assignment]
 
     # -- time and refusals ---------------------------------------------------------------------
 
@@ -195,13 +282,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _on_timeout(self) -> None:
-        if self._refused:
+        if self._ended:
             self.transport.abort()
         elif self.flow.read_paused or self._received >= PROGRESS_BYTES:
             self._received = 0
             self._timer = self.loop.call_later(SECONDS["body"], self._on_timeout)
         elif self._part is None or self._shed:
-            self.transport.close()
+            self.end(CROSSING_SECONDS)
         else:
             detail = f"the {self._part} did not end within {SECONDS[self._part]:.0f} seconds"
             self._refuse(408, "too-slow", "The request took too long", detail)
@@ -211,7 +298,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._stop_timer()
-        self._refused = True
+        self._ended = True
         waiting = self._running is not None and not self._running.response_complete
         own = self._part == "body" and self._running is self.cycle
         if waiting and not (own and not self.cycle.response_started):

@@ -65,11 +65,13 @@ async def healthz(services: ServicesDep, response: Response) -> Health:
 
 @router.get("/readyz", tags=["operate"], responses={503: {"model": Readiness}})
 async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> Readiness:
-    """Ready: folded to the log's end, and the log can be written. An experiment in quarantine does
-    not count, unless its log is lost and no other is left to serve."""
+    """Ready: folded to the log's end, the log can be written, and no signal has stopped it. An
+    experiment in quarantine does not count, unless its log is lost and no other is left to
+    serve."""
     log, states = services.log, services.log.replicas.states
     lost = any(each.position is None for each in log.replicas.quarantined.values())
-    ready = not (log.committer.degraded or log.behind or (lost and not states))
+    draining = services.lifecycle.draining
+    ready = not (draining or log.committer.degraded or log.behind or (lost and not states))
     if not ready:
         response.status_code = 503
     positions = {name: each.position for name, each in states.items() if granted(grant, name)}

@@ -9,6 +9,7 @@ from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
+from service.http.lifecycle import Lifecycle
 from service.http.overload import Overload
 from service.log.log import Log
 from service.log.stores import Store
@@ -32,6 +33,7 @@ class Services:
     """connections   the open ones, which uvicorn keeps"""
 
     settings: Settings
+    lifecycle: Lifecycle
     clock: Clock
     telemetry: Telemetry
     store: Store

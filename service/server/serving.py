@@ -1,13 +1,11 @@
 """Serve requests in this process until a signal stops it, with a trainer as a child process."""
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
 
 import uvicorn
 
@@ -17,6 +15,7 @@ from service.http.application import create_app
 from service.http.protocol import protocol
 from service.security.access import Access
 from service.server.allocator import keep_freed_memory
+from service.server.server import Server
 from service.server.signals import Signals
 from service.settings import Settings
 from service.training import TORCH, can_train, expect_torch
@@ -34,18 +33,12 @@ loop: under load a turn takes tens of milliseconds, and new clients would wait f
 UNREAD_MS = 30_000
 """The kernel closes a connection whose client takes nothing of its answer for this time."""
 
+REQUEST_SECONDS = 10
+"""Time for the requests under way once the service stops."""
+
 COLLECTIONS = (20_000, 20, 20)
 """Thresholds of the garbage collector. A decision makes about fifty objects that it counts and none
 that it frees: Python's own threshold of 700 would start a collection every fourteen requests."""
-
-
-class Server(uvicorn.Server):
-    """Leaves signals to `Signals`: uvicorn would raise them again after its own shutdown, before
-    the state is saved."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def serve_until_stopped(settings: Settings) -> int:
@@ -67,12 +60,11 @@ async def serve_until_stopped(settings: Settings) -> int:
                 access_log=False,
                 lifespan="off",
                 proxy_headers=False,  # `addresses` names the client
-                timeout_graceful_shutdown=10,
+                timeout_graceful_shutdown=REQUEST_SECONDS,
                 ws="none",
                 http=protocol(services),  # type: ignore[arg-type]  # a factory is accepted
             )
-            server = Server(config)
-            server.server_state.connections = services.connections
+            server = Server(config, services)
             Signals(server, services, settings).listen()
             gc.collect()
             gc.freeze()  # what exists now stays: no collection needs to visit it again
@@ -85,7 +77,8 @@ async def serve_until_stopped(settings: Settings) -> int:
                 settings.store.partition("://")[0],
             )
             trainer = asyncio.create_task(_keep_training(settings, port, services.access))
-            await server.serve(sockets=[listener.dup() for _ in range(LISTENERS)])
+            others = [listener.dup() for _ in range(LISTENERS - 1)]
+            await server.serve(sockets=[listener, *others])
             trainer.cancel()
             await asyncio.gather(trainer, return_exceptions=True)
     return 0

@@ -7,11 +7,10 @@ import signal
 import sys
 from functools import partial
 
-import uvicorn
-
 from service.errors import ConfigurationError
 from service.http.services import Services
 from service.observability.logs import log_as
+from service.server.server import Server
 from service.settings import Settings
 
 logger = logging.getLogger("forage")
@@ -23,7 +22,7 @@ CHANGEABLE = frozenset({"log_level", "log_format", "token_keys"})
 class Signals:
     """Handlers of the signals to a running service."""
 
-    def __init__(self, server: uvicorn.Server, services: Services, settings: Settings) -> None:
+    def __init__(self, server: Server, services: Services, settings: Settings) -> None:
         self._server, self._services, self._settings = server, services, settings
 
     def listen(self) -> None:
@@ -39,9 +38,13 @@ class Signals:
     def stop(self, number: int) -> None:
         """Stop in order; exit at once at a second signal, with the status of a program that a
         signal ended. The log holds whatever was acknowledged."""
+        drain = self._settings.drain_seconds
         if not self._server.should_exit:
-            logger.info("stopping: pending requests have 10 s; another signal ends it at once")
-            self._server.should_exit = True
+            logger.info(
+                "stopping: pending requests have 10 s%s; another signal ends it at once",
+                f" after {drain:g} s of draining (FORAGE_DRAIN_SECONDS)" if drain else "",
+            )
+            self._server.stop()
             return
         logger.error(
             "stopped again: it ends at once, without its last snapshot; requests under way are cut "

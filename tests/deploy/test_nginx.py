@@ -30,7 +30,8 @@ def settings() -> Settings:
 
 
 def test_it_passes_requests_to_the_port_of_the_service() -> None:
-    assert values("server") == [f"127.0.0.1:{Settings().port}"]
+    [upstream] = values("server")
+    assert upstream.split()[0] == f"127.0.0.1:{Settings().port}"
     assert set(values("proxy_pass")) == {"http://forage"}
 
 
@@ -59,6 +60,12 @@ def test_its_bounds_are_those_of_the_service() -> None:
     count, size = values("large_client_header_buffers")[0].split()
     assert int(count) * number(size) < default.max_head_bytes
     assert number(values("proxy_read_timeout")[0]) > default.evaluation_seconds
+
+
+def test_it_asks_another_replica_where_one_restarts() -> None:
+    assert values("proxy_next_upstream") == ["error timeout non_idempotent"]
+    [upstream] = values("server")
+    assert upstream.split()[1:] == ["max_fails=1", "fail_timeout=1s"]
 
 
 def test_it_reads_slow_clients_itself_and_closes_idle_connections_first() -> None:

@@ -5,7 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from service.errors import ConfigurationError
-from service.http.protocol import DEFAULT_CONNECTIONS, LINGER_SECONDS, SECONDS, connection_limit
+from service.http.protocol import (
+    DEFAULT_CONNECTIONS,
+    IDLE_SECONDS,
+    LINGER_SECONDS,
+    SECONDS,
+    UNREAD_SECONDS,
+    connection_limit,
+)
 from service.settings import Settings
 from tests.support.plug import Plug, head
 from tests.support.service import Wire, expect_problem, serving
@@ -154,7 +161,87 @@ def test_a_stopping_service_answers_requests_under_way(wire: Wire, plug: Plug) -
     wire.run(stop())
     answer = plug.receive()
     assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+    assert plug.transport.ended
+    assert not plug.transport.paused
+    plug.send(SELECT)
+    assert not plug.transport.sent
+    wire.sleep(LINGER_SECONDS + 0.1)
     assert plug.transport.closed
+
+
+def stop(wire: Wire, *plugs: Plug) -> None:
+    async def shut_down() -> None:
+        wire.services.lifecycle.draining = True
+        for plug in plugs:
+            plug.protocol.shutdown()
+
+    wire.run(shut_down())
+
+
+def test_a_draining_service_says_that_each_answer_is_the_last() -> None:
+    with serving(max_pending=BOUND) as wire:
+        kept, refused = Plug(wire), Plug(wire)
+        assert "connection" not in kept.post("/select", BODY, JSON).headers
+        wire.services.lifecycle.draining = True
+        wire.services.overload.waiting = BOUND
+        kept.send(HEALTH)
+        refused.send(SELECT + SELECT)  # the second comes too late
+        for plug, status in ((kept, 200), (refused, 503)):
+            answer = plug.receive()
+            assert (answer.status_code, answer.headers["connection"]) == (status, "close")
+            assert plug.transport.ended
+            assert not plug.transport.sent
+        wire.sleep(LINGER_SECONDS + 0.1)
+        assert kept.transport.closed
+        assert refused.transport.closed
+
+
+def test_of_pipelined_requests_the_last_answer_ends_the_connection() -> None:
+    with serving() as wire:
+        plug = Plug(wire)
+        wire.services.lifecycle.draining = True
+        plug.send(SELECT + SELECT + HEALTH)
+        answers = [plug.receive() for _ in range(3)]
+        assert [each.status_code for each in answers] == [200, 200, 200]
+        assert [each.headers.get("connection") for each in answers] == [None, None, "close"]
+
+
+def test_a_stopping_service_ends_idle_connections_but_answers_one_that_asks() -> None:
+    with serving() as wire:
+        busy, idle, unused = Plug(wire), Plug(wire), Plug(wire)
+        for plug in (busy, idle):
+            plug.send(SELECT)
+            plug.receive()
+        stop(wire, busy, idle, unused)
+        wire.sleep(IDLE_SECONDS - 0.1)
+        assert not any(plug.transport.ended for plug in (busy, idle, unused))
+        busy.send(SELECT)
+        answer = busy.receive()
+        assert (answer.status_code, answer.headers["connection"]) == (200, "close")
+        wire.sleep(0.2)
+        assert all(plug.transport.ended for plug in (busy, idle, unused))
+        wire.sleep(LINGER_SECONDS)
+        assert all(plug.transport.closed for plug in (busy, idle, unused))
+
+
+def test_a_connection_that_was_idle_for_long_ends_soon() -> None:
+    with serving() as wire:
+        plug = Plug(wire)
+        plug.send(SELECT)
+        plug.receive()
+        wire.sleep(IDLE_SECONDS + 1)
+        stop(wire, plug)
+        assert not plug.transport.ended
+        wire.sleep(2 * UNREAD_SECONDS)
+        assert plug.transport.ended
+
+
+def test_a_service_that_is_stopped_is_not_ready() -> None:
+    with serving() as wire:
+        assert wire.get("/readyz").json()["ready"] is True
+        wire.services.lifecycle.draining = True
+        answer = wire.get("/readyz")
+        assert (answer.status_code, answer.json()["ready"]) == (503, False)
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -327,7 +414,7 @@ def test_a_refused_connection_is_kept_unless_its_client_closes_it(busy: Wire) ->
         plug = Plug(busy)
         plug.send(closing)
         assert expect_problem(plug.receive(), 503)
-        assert plug.transport.closed
+        assert plug.transport.ended
 
 
 def test_the_body_of_a_refused_request_is_passed_over(busy: Wire) -> None:
