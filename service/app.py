@@ -84,7 +84,22 @@ async def open_services(
     clock: Clock = SYSTEM,
     rng: Random | None = None,
 ) -> AsyncIterator[Services]:
-    """Recover from the store, define what is to be served, and close in order at the end.
+    """`open_store_services`, and then `start`."""
+    async with open_store_services(settings, store, clock=clock, rng=rng) as services:
+        await start(services)
+        yield services
+
+
+@asynccontextmanager
+async def open_store_services(
+    settings: Settings,
+    store: Store | None = None,
+    *,
+    clock: Clock = SYSTEM,
+    rng: Random | None = None,
+) -> AsyncIterator[Services]:
+    """Open the store and put the parts together; close in order at the end. Until `start` has ended
+    the application answers probes alone.
 
     store   used in place of the one that the settings name
     rng     of all that is drawn; by default the entropy of the operating system
@@ -96,22 +111,28 @@ async def open_services(
         await store.open()
         secrets = settings.token_keys or [await _secret_of(store)]
         services = assemble(settings, store, secrets, clock=clock, rng=rng)
-        log, telemetry = services.log, services.telemetry
         try:
-            await log.open()
-            telemetry.registry.register(MetricsCollector(log, telemetry, clock))
-            _warn_of_large(services)
-            await _define(services)
-            _warn_of_default(services)
-            log.background.spawn(services.expiry.run())
-            log.background.spawn(services.retention.run())
-            log.background.spawn(services.history.run())
-            log.background.spawn(services.verdicts.run())
             yield services
         finally:
-            await log.close()
+            await services.log.close()
     finally:
         await store.close()
+
+
+async def start(services: Services) -> None:
+    """Recover from the store, and define what is to be served. Raises StoreError where the log
+    cannot be read or trusted, ConfigurationError for a wrong file."""
+    log, telemetry = services.log, services.telemetry
+    await log.open()
+    telemetry.registry.register(MetricsCollector(log, telemetry, services.clock))
+    _warn_of_large(services)
+    await _define(services)
+    _warn_of_default(services)
+    log.background.spawn(services.expiry.run())
+    log.background.spawn(services.retention.run())
+    log.background.spawn(services.history.run())
+    log.background.spawn(services.verdicts.run())
+    services.lifecycle.starting = False
 
 
 async def _secret_of(store: Store) -> bytes:

@@ -16,6 +16,7 @@ ForageError
 |  |- PreconditionFailed 412    another revision than If-Match named
 |  |- TooLarge          413     more bytes than the key may send
 |  |- TooManyRequests   429     more than the rate of the key
+|  |- Starting          503     the log is still being recovered
 |  |- Overloaded        503     too many requests are under way
 |  `- Overdue           504     its caller has stopped waiting: nothing was done
 |- StoreError                   the log or the snapshots
@@ -151,6 +152,15 @@ class TooManyRequests(Refused):
     def __init__(self, detail: str, retry_after_s: int) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class Starting(Refused):
+    status = 503
+    slug = "starting"
+    title = "The service is starting"
+
+    def __init__(self) -> None:
+        super().__init__("it reads its log, and GET /readyz says how far it is: try again")
 
 
 class Overloaded(Refused):

@@ -43,10 +43,9 @@ def serve(
     """Answer /select and /reward over HTTP.
 
     Serve until SIGTERM or an interrupt; then drain for FORAGE_DRAIN_SECONDS, answer what was
-    received, save the state and end. A
-    second signal ends the service at once. At SIGHUP it reads keys and settings again. With no
-    options it serves the Zooplus example from forage.db in this folder, with a trainer beside it;
-    /docs describes every route.
+    received, save the state and end. A second signal ends the service at once. At SIGHUP it reads
+    keys and settings again. With no options it serves the Zooplus example from forage.db in this
+    folder, with a trainer beside it; /docs describes every route.
 
     Exit status: 0 where a signal stopped it, 1 where it could not start, 130 or 143 after a second
     signal.

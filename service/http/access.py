@@ -172,6 +172,7 @@ DECLARED: Final = {
     403: "The key is not good for this, or the page is of an origin that is not listed.",
     421: "The request names a host that is not this service's.",
     429: "More requests than the rate of the key: try again after `Retry-After` seconds.",
+    503: "The service is starting: try again after `Retry-After` seconds.",
 }
 SCHEMES: Final = {
     "bearer": {
@@ -199,7 +200,8 @@ def declare(document: dict[str, Any], *, required: bool) -> None:
         operation["security"] = [{name: [needed]} for name in SCHEMES] + [{}] * (not required)
         for status, description in DECLARED.items():
             content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-            operation["responses"][str(status)] = {"description": description, "content": content}
+            declared = {"description": description, "content": content}
+            operation["responses"].setdefault(str(status), declared)
 
 
 def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -70,6 +70,7 @@ class Application(FastAPI):
             services.telemetry,
             Authentication(services.access, services.hosts, services.addresses),
             services.settings,
+            services.lifecycle,
         )
         app = _allow_origins(services.settings.cors_origins, app)
         return OriginLog(app, services.hosts, services.clock)

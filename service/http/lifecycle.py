@@ -5,6 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Lifecycle:
-    """draining   a signal has stopped the process: each answer is the last of its connection"""
+    """
+    starting   the log is being recovered, and only probes are answered
+    draining   a signal has stopped the process: each answer is the last of its connection
+    """
 
+    starting: bool = True
     draining: bool = False

@@ -8,12 +8,13 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import Refused
+from service.errors import Refused, Starting
 from service.http import request_id
 from service.http.access import Authentication
+from service.http.lifecycle import Lifecycle
 from service.http.overload import PENDING
 from service.http.problems import REFUSALS, problem, refusal, respond
-from service.http.scope import CALLER, declared_length, headers_of
+from service.http.scope import CALLER, PROBES, declared_length, headers_of
 from service.observability.logs import REQUEST_ID
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
@@ -68,9 +69,10 @@ class RequestMiddleware:
         telemetry: Telemetry,
         authentication: Authentication,
         settings: Settings,
+        lifecycle: Lifecycle,
     ) -> None:
         self._app, self._telemetry = app, telemetry
-        self._authentication = authentication
+        self._authentication, self._lifecycle = authentication, lifecycle
         self._body_bytes = settings.max_body_bytes
         self._artifact_bytes = settings.max_artifact_bytes
 
@@ -102,6 +104,8 @@ class RequestMiddleware:
             return
         try:
             caller = self._authentication.admit(scope)
+            if self._lifecycle.starting and scope["path"] not in PROBES:
+                raise Starting
         except Refused as fault:
             await refusal(fault)(scope, exchange.receive, exchange.send)
             return

@@ -20,8 +20,8 @@ MEANING = {
     415: "The body is compressed: send it without `Content-Encoding`.",
     422: "The request is not valid; `errors` says where.",
     504: "The caller's time was over before this was begun: nothing was changed.",
-    503: "The log cannot be written, or too many requests are under way: try again after "
-    "`Retry-After` seconds.",
+    503: "The service is starting, its log cannot be written, or too many requests are under way: "
+    "try again after `Retry-After` seconds.",
 }
 
 

@@ -1,5 +1,6 @@
 """Routes of past decisions, and of the health of the service."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -9,7 +10,7 @@ from service import __version__
 from service.features.declaration import Name
 from service.http.dependencies import GrantDep, ServicesDep
 from service.http.openapi import problems
-from service.http.schemas import ActivationAnswer, Health, Readiness
+from service.http.schemas import ActivationAnswer, Health, Readiness, Recovering, Unready
 from service.http.strict import StrictRoute
 from service.security.access import granted
 from service.serving.explain import DecisionAnswer, explain
@@ -55,6 +56,8 @@ async def healthz(services: ServicesDep, response: Response) -> Health:
         if log.committer.hopeless
         else "degraded"
         if log.committer.degraded
+        else "starting"
+        if services.lifecycle.starting
         else "ok",
         version=__version__,
         store=services.settings.store.partition("://")[0],
@@ -68,14 +71,32 @@ async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> 
     """Ready: folded to the log's end, the log can be written, and no signal has stopped it. An
     experiment in quarantine does not count, unless its log is lost and no other is left to
     serve."""
-    log, states = services.log, services.log.replicas.states
+    log, lifecycle, states = services.log, services.lifecycle, services.log.replicas.states
     lost = any(each.position is None for each in log.replicas.quarantined.values())
-    draining = services.lifecycle.draining
-    ready = not (draining or log.committer.degraded or log.behind or (lost and not states))
-    if not ready:
+    reason: Unready | None = (
+        "stopping"
+        if lifecycle.draining
+        else "starting"
+        if lifecycle.starting
+        else "degraded"
+        if log.committer.degraded
+        else "behind"
+        if log.behind
+        else "lost"
+        if lost and not states
+        else None
+    )
+    if reason is not None:
         response.status_code = 503
-    positions = {name: each.position for name, each in states.items() if granted(grant, name)}
-    return Readiness(ready=ready, positions=positions)
+    progress = log.recovery.progress
+    return Readiness(
+        ready=reason is None,
+        reason=reason,
+        recovering=None
+        if progress is None or not granted(grant, progress.experiment)
+        else Recovering(**asdict(progress)),
+        positions={name: each.position for name, each in states.items() if granted(grant, name)},
+    )
 
 
 @router.get(

@@ -170,9 +170,10 @@ class VersionAnswer(BaseModel):
 
 
 class Health(BaseModel):
-    status: Literal["ok", "degraded", "failed"] = Field(
-        description="degraded: the log is gone at present; failed: the store is damaged, and the "
-        "service's own log says how."
+    status: Literal["ok", "starting", "degraded", "failed"] = Field(
+        description="starting: the log is being recovered, and other requests are refused; "
+        "degraded: the log is gone at present; failed: the store is damaged, and the service's "
+        "own log says how."
     )
     version: str
     store: str
@@ -182,6 +183,25 @@ class Health(BaseModel):
     )
 
 
+class Recovering(BaseModel):
+    """How far a start has folded the log of an experiment."""
+
+    experiment: str
+    position: int
+    of: int = Field(description="Last position of the log.")
+
+
+Unready = Literal["starting", "behind", "degraded", "lost", "stopping"]
+
+
 class Readiness(BaseModel):
     ready: bool
+    reason: Unready | None = Field(
+        description="Why it is not ready. behind: it has not reached the end of a shared log for "
+        "more than 2 s; degraded: the log is gone; lost: the logs of all experiments were emptied; "
+        "stopping: a signal has stopped it."
+    )
+    recovering: Recovering | None = Field(
+        description="While it starts: the experiment whose log it folds."
+    )
     positions: dict[str, int] = Field(description="Log position, by experiment.")

@@ -12,6 +12,7 @@ from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.committer import RETRY_SECONDS, Committer
 from service.log.presence import Presence
+from service.log.recovery import Recovery
 from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.upkeep import Snapshots, Upkeep
@@ -52,6 +53,7 @@ class Log:
         self.replicas = Replicas(store, telemetry, background)
         self.committer = Committer(store, self.replicas, background, settings, telemetry, clock)
         self.snapshots = Snapshots(store, background, settings, telemetry)
+        self.replicas.watcher = self.recovery = Recovery(self.snapshots, clock)
         self.upkeep = Upkeep(
             self.replicas,
             self.committer,
@@ -85,9 +87,11 @@ class Log:
         """Recover every experiment. Raises StoreUnavailable, or UnknownSchema where another Forage
         wrote the log."""
         for name in await self._store.experiments():
+            self.recovery.begin(name, (await self._store.describe(name)).position)
             stopped = (await self.replicas.join(name)).quarantine
             if stopped is not None and isinstance(stopped.__cause__, UnknownSchema):
                 raise stopped.__cause__
+        self.recovery.end()
         self._committing = asyncio.create_task(self.committer.run())
         await self.presence.beat()
         self.background.spawn(self.upkeep.run())

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from service.errors import (
     Damaged,
@@ -76,6 +76,12 @@ class Committed(NamedTuple):
     payload: bytes
 
 
+class Watcher(Protocol):
+    """Told of each page of events that a recovery has folded, under the lock of the replica."""
+
+    async def page_folded(self, replica: "Replica") -> None: ...
+
+
 class Replica:
     """One experiment and the lock under which it is folded.
 
@@ -100,8 +106,9 @@ class Replica:
         state: State,
         moves: Moves | None = None,
         lock: asyncio.Lock | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
-        self._store, self._telemetry = store, telemetry
+        self._store, self._telemetry, self._watcher = store, telemetry, watcher
         self._moves = moves or Moves()
         self.lock = lock or asyncio.Lock()
         self.state, self.digest = state, state.digest
@@ -336,6 +343,8 @@ class Replica:
                 event = _read(record, self.skips)
                 await self.apply(record.position, event, record.payload)
                 await pace.keep()
+            if self._watcher is not None and not self.recovered:
+                await self._watcher.page_folded(self)
         if anchored:
             await self._expect_anchor(None)
 

@@ -5,7 +5,7 @@ from math import inf
 
 from service.errors import Quarantined, StoreUnavailable
 from service.log.background import Background
-from service.log.replica import Moves, Replica
+from service.log.replica import Moves, Replica, Watcher
 from service.log.stores import Store
 from service.observability.telemetry import Telemetry
 from service.state.fold import State
@@ -21,6 +21,7 @@ class Replicas:
         self._background = background or Background()
         self._delayed: set[str] = set()
         self.moves = Moves()
+        self.watcher: Watcher | None = None
         self.by_name: dict[str, Replica] = {}
 
     @property
@@ -68,7 +69,9 @@ class Replicas:
     async def join(self, name: str) -> Replica:
         """An experiment, recovered from the store if it is new here."""
         if name not in self.by_name:
-            found = Replica(self._store, self._telemetry, State(name), self.moves)
+            found = Replica(
+                self._store, self._telemetry, State(name), self.moves, watcher=self.watcher
+            )
             async with found.lock:  # a snapshot may fall due meanwhile, and reads the log too
                 lost_to = await found.recover()
             if found.state.position == 0 and found.quarantine is None:  # any name may be asked for

@@ -46,13 +46,29 @@ class Snapshots:
         arms = len(state.arms)
         return self._every if arms <= LARGE else max(self._every, arms // 2)
 
-    def save_due(self, replica: Replica) -> None:
-        """Start to save a snapshot if one is due."""
+    def is_due(self, replica: Replica) -> bool:
         state = replica.state
         due = replica.snapshot_position + self.interval_events(state)
-        if state.position >= due and not state.staging and state.name not in self._under_way:
-            self._under_way.add(state.name)
+        return state.position >= due and not state.staging
+
+    def save_due(self, replica: Replica) -> None:
+        """Start to save a snapshot if one is due."""
+        if self.is_due(replica) and replica.name not in self._under_way:
+            self._under_way.add(replica.name)
             self._background.spawn(self.save(replica))
+
+    async def save_folded(self, replica: Replica) -> None:
+        """Save what a recovery has folded so far, unless a version is staged; the caller holds the
+        lock. A snapshot that no store can hold is logged. Raises StoreError."""
+        if replica.state.staging:
+            return
+        make = replica.state.capture(replica.digest)
+        try:
+            await self._write(replica, await asyncio.to_thread(make))
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("experiment %s: recovering without a snapshot", replica.name)
 
     async def save(self, replica: Replica) -> None:
         """Not while a version is staged, nor of a quarantined experiment."""

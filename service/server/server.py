@@ -51,7 +51,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections that wait for it, stop to listen, then answer what was received
         and end the connections."""
-        await asyncio.sleep(self._drain_seconds)
+        if not self._lifecycle.starting:
+            await asyncio.sleep(self._drain_seconds)
         if sockets:
             await _accept_last(sockets[0])
         await super().shutdown(sockets)

@@ -9,10 +9,11 @@ import sys
 
 import uvicorn
 
-from service.app import check_exposure, open_services
+from service.app import check_exposure, open_store_services, start
 from service.errors import ConfigurationError
 from service.http.application import create_app
 from service.http.protocol import protocol
+from service.http.services import Services
 from service.security.access import Access
 from service.server.allocator import keep_freed_memory
 from service.server.server import Server
@@ -52,7 +53,7 @@ async def serve_until_stopped(settings: Settings) -> int:
     keep_freed_memory()
     with _listen(settings) as listener:
         port = listener.getsockname()[1]
-        async with open_services(settings) as services:
+        async with open_store_services(settings) as services:
             app = create_app(services)
             config = uvicorn.Config(
                 app,
@@ -66,22 +67,46 @@ async def serve_until_stopped(settings: Settings) -> int:
             )
             server = Server(config, services)
             Signals(server, services, settings).listen()
-            gc.collect()
-            gc.freeze()  # what exists now stays: no collection needs to visit it again
-            gc.set_threshold(*COLLECTIONS)
-            logger.info(
-                "serving %s on http://%s:%d (/docs), store %s",
-                ", ".join(services.log.replicas.states),
-                settings.host,
-                port,
-                settings.store.partition("://")[0],
-            )
-            trainer = asyncio.create_task(_keep_training(settings, port, services.access))
             others = [listener.dup() for _ in range(LISTENERS - 1)]
-            await server.serve(sockets=[listener, *others])
-            trainer.cancel()
-            await asyncio.gather(trainer, return_exceptions=True)
+            serving = asyncio.create_task(server.serve(sockets=[listener, *others]))
+            try:
+                if await _started(services, serving):
+                    await _serve(services, port, serving)
+            finally:
+                server.stop()
+                await serving
     return 0
+
+
+async def _started(services: Services, serving: asyncio.Task[None]) -> bool:
+    """Start while the server answers probes; False where a signal stopped it meanwhile."""
+    starting = asyncio.create_task(start(services))
+    await asyncio.wait({starting, serving}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return False
+    starting.result()
+    return True
+
+
+async def _serve(services: Services, port: int, serving: asyncio.Task[None]) -> None:
+    """Serve all routes, with a trainer beside, until a signal stops it."""
+    gc.collect()
+    gc.freeze()  # what exists now stays: no collection needs to visit it again
+    gc.set_threshold(*COLLECTIONS)
+    settings = services.settings
+    logger.info(
+        "serving %s on http://%s:%d (/docs), store %s",
+        ", ".join(services.log.replicas.states),
+        settings.host,
+        port,
+        settings.store.partition("://")[0],
+    )
+    trainer = asyncio.create_task(_keep_training(settings, port, services.access))
+    await asyncio.wait({serving})
+    trainer.cancel()
+    await asyncio.gather(trainer, return_exceptions=True)
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -1,0 +1,61 @@
+"""Recovery: how far a start has folded the log, and snapshots on the way."""
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from service.clock import Clock
+from service.log.replica import Replica
+from service.log.upkeep import Snapshots
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_SECONDS: Final = 10.0
+"""Longest fold between two snapshots of a recovery: a process that is killed again and again while
+it starts loses no more of its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Position of an experiment that is being recovered, of the last one that its log had."""
+
+    experiment: str
+    position: int
+    of: int
+
+
+class Recovery:
+    """Watches the recovery of each experiment.
+
+    progress   None: no recovery has folded a page yet, or all have ended
+    """
+
+    def __init__(self, snapshots: Snapshots, clock: Clock) -> None:
+        self._snapshots, self._clock = snapshots, clock
+        self._saved_at = 0.0
+        self.progress: Progress | None = None
+
+    def begin(self, experiment: str, end: int) -> None:
+        """Expect an experiment whose log ends at this position."""
+        self.progress = Progress(experiment, 0, end)
+        self._saved_at = self._clock.monotonic()
+
+    def end(self) -> None:
+        self.progress = None
+
+    async def page_folded(self, replica: Replica) -> None:
+        """Note the position, and save a snapshot if one is due; the caller holds the lock."""
+        position = replica.state.position
+        if self.progress is not None and self.progress.experiment == replica.name:
+            self.progress = Progress(replica.name, position, max(position, self.progress.of))
+        late = self._clock.monotonic() >= self._saved_at + SNAPSHOT_SECONDS
+        if late or self._snapshots.is_due(replica):
+            await self._snapshots.save_folded(replica)
+            self._saved_at = self._clock.monotonic()
+            if self.progress is not None:
+                logger.info(
+                    "recovering experiment %s: %d of %d events",
+                    replica.name,
+                    position,
+                    self.progress.of,
+                )
