@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from service.control.rewards import EARLIER, OPEN, UNREADABLE, Rewards, read_decision
+from service.control.rewards import DELETED, EARLIER, OPEN, UNREADABLE, Rewards, read_decision
 from service.control.sample_ratio import Counts, ShownArms
 from service.control.sequences import Array, Index
 from service.log.reading import SILENT, Progress
@@ -21,7 +21,6 @@ from service.state.events import Decision
 NOT_SHOWN = "they were made ahead and never shown"
 NOT_DRAWN = "their policy was not drawn: the request named it, or it had all the traffic"
 IMPORTED = "they were imported"
-DELETED = "they were made before the experiment was deleted"
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from service.state.fold import State
 
 Array = npt.NDArray[np.float64]
 
+DELETED = "they were made before the experiment was deleted"
 UNREADABLE = "their rows are damaged"
 OPEN = "their reward may still come, or one before them is waited for"
 EARLIER = "made before the log's origin, of which the events were trimmed"
@@ -71,6 +72,7 @@ class Rewards:
 
     end      the largest `at` of an event
     defined  since the experiment was last deleted, if it was
+    first_schema   version of the first of these
     erased   positions of events that were erased
     begins   settlements up to here were trimmed
     lost     decision rows that the log is known to have lost
@@ -80,6 +82,7 @@ class Rewards:
         self._keys, self._values, self._positions = array("q"), array("d"), array("q")
         self._resets: list[tuple[str, Start]] = []
         self.defined: list[Defined] = []
+        self.first_schema = 0
         self.end = 0.0
         self.erased: set[int] = set()
         self.begins = 0
@@ -105,6 +108,7 @@ class Rewards:
             state = State.restore(kept)
             if not state.deleted:
                 self._define(kept.position, state.log_time, state.schema_version, state.definition)
+                self.first_schema = state.first_schema
 
     def _take(self, position: int, event: AnyEvent) -> None:
         self.end = max(self.end, event.at)
@@ -128,6 +132,7 @@ class Rewards:
 
     def _define(self, position: int, at: float, schema: int, definition: Definition) -> None:
         if not self.defined or position > self.defined[-1].position:
+            self.first_schema = schema if not self.defined else self.first_schema
             self.defined.append(Defined(position, at, schema, definition))
 
     @property

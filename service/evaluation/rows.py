@@ -12,7 +12,7 @@ from math import nan
 import numpy as np
 import numpy.typing as npt
 
-from service.control.rewards import EARLIER, OPEN, UNREADABLE, Rewards, read_decision
+from service.control.rewards import DELETED, EARLIER, OPEN, UNREADABLE, Rewards, read_decision
 from service.evaluation.request import Selection
 from service.log.reading import SILENT, Progress
 from service.log.replay import row_pages
@@ -96,6 +96,9 @@ class _RowSelection:
         decision, position = found
         imported, first = is_imported(decision), decision.shown[0]
         selected = _is_selected(decision, self._selection)
+        if decision.schema_version < self._rewards.first_schema:
+            self._left[DELETED] += selected
+            return
         if not imported and position < self._rewards.begins:
             self._left[EARLIER] += selected
             return

@@ -53,15 +53,20 @@ class Expiry:
         return count
 
     async def expire(self, state: State, decision: Decision) -> None:
-        """Settle the arms that have no reward yet by the default reward."""
+        """Settle the arms that have no reward yet by the default reward, or close them without one
+        where nothing can be learned of the decision any more."""
         default = state.definition.reward.default
         if default is None:
             return
+        forgotten = state.has_forgotten(decision.schema_version)
+        default = None if forgotten else default
         arms = [ShownReward(shown, default, n) for n, shown in enumerate(decision.shown, start=1)]
         try:
             settled = await self._settlements.settle(state, decision, arms, len(arms), None)
         except Gone:
             return  # it is being erased
+        if forgotten:
+            return
         outcome = "expired" if settled.status == "accepted" else settled.status
         self._settlements.count(state, decision.policy, outcome)
 

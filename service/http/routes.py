@@ -19,7 +19,10 @@ router = APIRouter(route_class=StrictRoute)
 
 
 @router.get(
-    "/decisions/{id}", tags=["decide"], responses=problems(404, 503), response_model=DecisionAnswer
+    "/decisions/{id}",
+    tags=["decide"],
+    responses=problems(404, 410, 503),
+    response_model=DecisionAnswer,
 )
 async def decision(
     id: str,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import replace
+from typing import NamedTuple
 from weakref import WeakSet
 
 from msgspec import structs
@@ -114,6 +115,12 @@ class Snapshots:
         self._telemetry.snapshots[replica.name] = self._telemetry.clock.time()
 
 
+class _Defined(NamedTuple):
+    revision: int
+    deleted: bool
+    first_schema: int
+
+
 class Upkeep:
     """Acts on what the state and the log show after folds, in a task of its own.
 
@@ -136,7 +143,7 @@ class Upkeep:
         self._telemetry, self._clock = telemetry, clock
         self._staged = WeakSet[Staged]()
         self._logged: set[tuple[str, str]] = set()
-        self._defined: dict[str, tuple[int, bool]] = {}  # by experiment: revision, deleted
+        self._defined: dict[str, _Defined] = {}
 
     async def run(self) -> None:
         """Look after each experiment in which something has moved, for ever."""
@@ -153,10 +160,14 @@ class Upkeep:
             loss = replica.unlogged.pop(0)
             number = replica.losses - len(replica.unlogged)
             self._start(replica, f"truncated/{self._presence.name}/{number}", loss)
-        defined = replica.state.revision, replica.state.deleted
-        if self._defined.get(replica.name) != defined:
+        state = replica.state
+        defined = _Defined(state.revision, state.deleted, state.first_schema)
+        if (before := self._defined.get(replica.name)) != defined:
             self._defined[replica.name] = defined
-            self._telemetry.forget_others(self._replicas.policies)
+            served = dict(self._replicas.policies)
+            if before and not before.deleted and before.first_schema != defined.first_schema:
+                served.pop(replica.name, None)  # it was deleted and defined again since
+            self._telemetry.forget_others(served)
         if replica.quarantine is not None or not replica.recovered:
             return
         self._snapshots.save_due(replica)

@@ -239,6 +239,7 @@ class Telemetry:
         for counts in (self.decisions, self.repeated, self.rewards, self.trimmed, self.erased):
             counts.forget_others(served)
         self.snapshots = {name: at for name, at in self.snapshots.items() if name in served}
+        self.mismatched = {name: one for name, one in self.mismatched.items() if name in served}
         self.watched = {
             (name, policy): one
             for (name, policy), one in self.watched.items()

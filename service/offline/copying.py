@@ -145,10 +145,10 @@ async def _copy_marks(source: Store, target: Store, name: str) -> None:
 
 
 def _entry(name: str, row: KeptRow, instant: Instant) -> DecisionRow:
-    policy = ""
-    with suppress(StoreError):  # a damaged row counts for no policy
-        policy = decode_decision(row.payload).policy
-    return DecisionRow(name, row.id, policy, row.payload, instant.due.get(row.id))
+    series = ""
+    with suppress(StoreError):  # a damaged row is of no series
+        series = decode_decision(row.payload).series
+    return DecisionRow(name, row.id, series, row.payload, instant.due.get(row.id))
 
 
 async def _commit(target: Store, entries: Iterator[Entry]) -> None:

@@ -148,10 +148,11 @@ class TokenSealer:
         """Whether one of these secrets made this hash."""
         return unit_hash[:FINGERPRINT_CHARACTERS] in self._unit_keys
 
-    def request_ids(self, experiment: str, key: str) -> list[str]:
+    def request_ids(self, experiment: str, first_schema: int, key: str) -> list[str]:
         """The id of the decision that a client's idempotency key stands for, on every process; then
-        the ids that it had under the other secrets."""
-        return [_keyed(own, f"{experiment}\0{key}") for own in self._request_keys]
+        the ids that it had under the other secrets. An experiment that is deleted and defined again
+        has another first schema, and other ids."""
+        return [_keyed(own, f"{experiment}\0{first_schema}\0{key}") for own in self._request_keys]
 
 
 def _keyed(key: bytes, text: str) -> str:

@@ -1,6 +1,6 @@
 """Experiments: the states that requests name."""
 
-from service.errors import Invalid, NotFound
+from service.errors import Gone, Invalid, NotFound
 from service.log.replicas import Replicas
 from service.naming import listed, not_found, quoted
 from service.serving.retrieval import applies
@@ -10,6 +10,12 @@ from service.state.fold import State
 FEW, SEARCHED = 100, 12
 """Catalogues of fewer arms cost nothing to look at; a search compares so many times the arms that
 it is to find."""
+
+
+def expect_present(state: State, schema_version: int) -> None:
+    """Raises Gone for a decision, made under this schema, of an experiment that was deleted."""
+    if state.deleted or schema_version < state.first_schema:
+        raise Gone("the experiment of this decision was deleted")
 
 
 class Experiments:

@@ -11,6 +11,7 @@ from service.log.stores import Store
 from service.naming import quoted
 from service.security.access import Grant, expect_granted, granted
 from service.serving.attributions import CandidateAnswer, attributions, unexplained
+from service.serving.experiments import expect_present
 from service.serving.marks import ERASED, activation_mark, arm_mark, read_arm
 from service.serving.rederive import candidates_of, check_choice, is_imported, is_whole
 from service.state.events import Decision, decode_decision
@@ -67,14 +68,16 @@ class DecisionAnswer(BaseModel):
 async def explain(
     log: Log, store: Store, id: str, experiment: str | None, grant: Grant | None = None
 ) -> DecisionAnswer:
-    """Raises NotFound, Forbidden, Quarantined. experiment: None searches all."""
+    """Raises NotFound, Gone, Forbidden, Quarantined. experiment: None searches all."""
     if experiment is not None:
         expect_granted(grant, experiment)
     for name, state in log.replicas.states.items():
         if experiment in (None, name) and granted(grant, name):
             row = await store.decision(name, id)
             if row is not None:
-                return await _explain(log, store, state, decode_decision(row))
+                decision = decode_decision(row)
+                expect_present(state, decision.schema_version)
+                return await _explain(log, store, state, decision)
     for name in log.replicas.quarantined:
         if experiment in (None, name) and granted(grant, name):
             log.replicas.state(name)  # raises: it may be there

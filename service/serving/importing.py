@@ -46,7 +46,7 @@ ImportStatus = Literal["imported", "duplicate"]
 class Visit:
     """What was shown elsewhere, and its reward.
 
-    id              the import's own; it tells visits of an experiment apart for ever
+    id              the import's own; it tells visits of an experiment apart until it is deleted
     at              unix seconds
     arms            the candidates; None: the shown arm alone, of the catalogue
     propensity      chance with which `arm` was shown, in (0, 1]
@@ -65,9 +65,10 @@ class Visit:
     unit: str | None = None
 
 
-def decision_id(id: str) -> str:
-    """The short id of an imported decision: 128 bits as 22 characters."""
-    digest = sha256(f"import/{id}".encode()).digest()
+def decision_id(id: str, first_schema: int = 1) -> str:
+    """The short id of an imported decision: 128 bits as 22 characters. Another experiment of the
+    same name, with another first schema, may import the visit again."""
+    digest = sha256(f"import/{first_schema}/{id}".encode()).digest()
     return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
 
 
@@ -103,7 +104,7 @@ class Importer:
     ) -> list["_Checked | Refused"]:
         """Against the definition, and against an earlier import of the same id."""
         read = [visit for visit in visits if isinstance(visit, Visit)]
-        ids = [decision_id(visit.id) for visit in read]
+        ids = [decision_id(visit.id, state.first_schema) for visit in read]
         held = await asyncio.gather(*(self._log.committer.decision(state.name, own) for own in ids))
         arms = [arm_mark(own, visit.arm) for own, visit in zip(ids, read, strict=True)]
         marks = await self._store.marks(state.name, arms)
@@ -145,7 +146,7 @@ class Importer:
             inline=visit.arm in inline,
         )
         return Decision(
-            id=decision_id(visit.id),
+            id=decision_id(visit.id, state.first_schema),
             at=visit.at,
             policy=policy,
             assignment=1.0,
@@ -170,7 +171,7 @@ class Importer:
             return checked
         row, work = checked.row, list[Awaitable[bool]]()
         if not checked.kept:
-            entry = DecisionRow(state.name, row.id, row.policy, encode_decision(row))
+            entry = DecisionRow(state.name, row.id, row.series, encode_decision(row))
             work.append(self._keep(entry))
         if checked.learns is not None:
             work.append(self._learn(state, row, checked.learns))

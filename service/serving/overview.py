@@ -4,6 +4,7 @@ All but the spectrum of a head (`policies`) are cheap enough to read every two s
 """
 
 import asyncio
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -19,6 +20,7 @@ from service.observability.history import COLUMNS, History
 from service.observability.telemetry import Telemetry
 from service.security.access import Grant, granted
 from service.serving.admin import find
+from service.state.events import series_of
 from service.state.fold import State
 from service.state.learner import Learner
 from service.state.reward_statistics import RewardSums, interval
@@ -96,9 +98,7 @@ class Overview:
 
     async def experiment(self, state: State) -> Figures:
         """decisions: None while the log, which counts them, is gone."""
-        counts = None
-        if not self._log.committer.degraded:
-            counts = (await self._store.describe(state.name)).counts
+        counts = None if self._log.committer.degraded else await self._decided(state)
         shares = sum(learner.settings.share for learner in state.learners.values())
         rules, sums = state.definition.reward, state.reward_sums
         policies = []
@@ -107,7 +107,7 @@ class Overview:
             policies.append(
                 {
                     **self._policy(state, learner),
-                    "decisions": None if counts is None else counts.get(name, 0),
+                    "decisions": None if counts is None else counts[name],
                     "traffic": learner.settings.share / shares,
                     "settled": own.count,
                     "total": own.total,
@@ -150,11 +150,11 @@ class Overview:
     async def policies(self, state: State, policy: str | None = None) -> list[Figures]:
         """One policy, or all, with the health of their heads. Raises NotFound."""
         learners = [find(state, policy)] if policy else state.learners.values()
-        counts = (await self._store.describe(state.name)).counts
+        counts = await self._decided(state)
         return [
             {
                 **self._policy(state, learner),
-                "decisions": counts.get(learner.name, 0),
+                "decisions": counts[learner.name],
                 "model_version": f"{learner.name}/{learner.active.number}@{state.position}",
                 "head": await _head(learner.active),
                 "trained_to": learner.active.trained_to if learner.active.number else None,
@@ -162,6 +162,16 @@ class Overview:
             }
             for learner in learners
         ]
+
+    async def _decided(self, state: State) -> Counter[str]:
+        """Count the logged decisions of each policy since the experiment was last deleted."""
+        counts, versions = (await self._store.describe(state.name)).counts, state.schema_versions
+        return Counter(
+            {
+                name: sum(counts.get(series_of(name, version), 0) for version in versions)
+                for name in state.learners
+            }
+        )
 
     def history(self, state: State, step: int, after: float) -> Figures:
         policies = []

@@ -78,7 +78,7 @@ class Recorder:
             raise Invalid(
                 f"would make a decision of more than {self._most_bytes} bytes", path="arms"
             )
-        row = DecisionRow(state.name, lookup.id, learner.name, payload, due)
+        row = DecisionRow(state.name, lookup.id, decision.series, payload, due)
         first = slate.propensities[0]
         entropy = 0.0 if first == 1.0 else rules.entropy(p)
         return Recorded(decision, token, not whole, row, entropy)

@@ -288,7 +288,9 @@ class Selector:
             decision.id, decision.at, first.arm, decision.model_version, shown, candidates,
             first.propensity,
         )  # fmt: skip
-        self._telemetry.decided(state.name, row.policy, first.propensity, recorded.entropy, recent)
+        self._telemetry.decided(
+            state.name, decision.policy, first.propensity, recorded.entropy, recent
+        )
         if decision.schema_version == state.schema_version:  # the features may have changed since
             self._telemetry.drift.decided(state, lookup.context)
         return Answer(decision, token, state.name, stored.logged)
@@ -298,7 +300,7 @@ class Selector:
         if request.key is None:
             return None
         state = await self._experiments.find(request.experiment)
-        ids = self._sealer.request_ids(state.name, request.key)
+        ids = self._sealer.request_ids(state.name, state.first_schema, request.key)
         stored = await self._committer.decision_in_time(state.name, *ids)
         return None if stored is None else self._repeat(state.name, request, stored)
 

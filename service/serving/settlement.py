@@ -16,10 +16,11 @@ from service.naming import listed, quoted
 from service.observability.telemetry import Telemetry
 from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
+from service.serving.experiments import expect_present
 from service.serving.marks import Settlement, ShownReward, activation_mark
 from service.serving.weighing import weigh
 from service.state.events import Activated, Decision, Shown, decode_decision, encode_event
-from service.state.fold import State
+from service.state.fold import EARLIER, State
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +64,9 @@ class Settlements:
         expect_granted(grant, name)
         state = self._log.replicas.state(name) or await self._log.replicas.discover(name)
         shown = await self._shown(ticket)
-        if state.deleted:
-            raise Gone("the experiment of this decision was deleted")
         if ticket.position > state.position:
             await self._log.replicas.expect(name, ticket.position)
+        _expect_learnable(state, ticket.schema_version)
         rewards = _rewards(request, [arm.arm for arm in shown], state.definition.reward)
         if self._log.clock.now(state) > ticket.accept_until:
             raise Gone("rewards for this decision were accepted until its `accept_until`")
@@ -82,6 +82,7 @@ class Settlements:
         if request.cascade:
             arms += [ShownReward(arm, None) for arm in shown if arm.arm not in rewards]
         outcome = await self.settle(state, ticket, arms, len(shown), request.reward_id)
+        _expect_learnable(state, ticket.schema_version)  # a deletion may have come first
         self.count(state, ticket.policy, outcome.status)
         return outcome
 
@@ -100,9 +101,10 @@ class Settlements:
             known = {experiment: await self._log.replicas.discover(experiment)}
         for name, state in known.items():
             held = await self._log.committer.decision(name, decision)
-            if held is None or state.deleted:
+            if held is None:
                 continue
             row = decode_decision(held.payload)
+            _expect_learnable(state, row.schema_version)
             if not row.deferred:
                 raise Conflict("this decision was not deferred: it counts as shown")
             if self._log.clock.now(state) > row.accept_until:
@@ -208,6 +210,16 @@ def _ignored(settlement: Settlement) -> str | None:
         f"the first reward of an arm counts (reward.aggregation is {settlement.rules.aggregation}),"
         f" and an earlier one under another reward_id settled {listed(settlement.ignored)}"
     )
+
+
+def _expect_learnable(state: State, schema_version: int) -> None:
+    """Raises Gone for a decision of which nothing can be learned any more."""
+    expect_present(state, schema_version)
+    if state.has_forgotten(schema_version):
+        raise Gone(
+            f"the features have changed more than {EARLIER} times since this decision: nothing can "
+            "be learned of it"
+        )
 
 
 def _not_shown(shown: list[str], path: str) -> Invalid:

@@ -311,12 +311,23 @@ class Decision(
     untried: list[int] = []
 
     @property
+    def series(self) -> str:
+        """What the rows of its policy are counted by."""
+        return series_of(self.policy, self.schema_version)
+
+    @property
     def slate(self) -> float | None:
         """Chance of the whole slate; None where a float cannot hold it."""
         if len(self.shown) == 1:
             return self.shown[0].propensity
         chance = exp(self.slate_log)
         return chance if chance >= float_info.min else None
+
+
+def series_of(policy: str, schema_version: int) -> str:
+    """Name the decisions of a policy under a schema: a deleted experiment, and another one of its
+    name, have no schema in common."""
+    return f"{policy}@{schema_version}"
 
 
 class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -61,6 +61,8 @@ class State:
     log_time     the largest `at` of an event, unix seconds
     earlier      where each base column was in earlier schemas, by their version; -1: nowhere
     first_at     `at` of the first event, by which a log is told from another one
+    first_schema  schema version of the first definition since the experiment was last deleted;
+                 decisions of earlier ones belong to deleted experiments of this name
     lost_to      the last position that the log has lost; lost_at: log time when it was noticed
     examination  of slots, where it is learned
     digest       of the last event, as the snapshot has it; empty where it is not known
@@ -71,7 +73,7 @@ class State:
         self.position = 0
         self.log_time = 0.0
         self.revision = 0
-        self.schema_version = 0
+        self.schema_version = self.first_schema = 0
         self.deleted = True
         self.definition: Definition
         self.schema: Schema
@@ -210,7 +212,7 @@ class State:
         same_features = event.schema_version == self.schema_version and not self.deleted
         schema = self.schema if same_features else Schema(definition.features)
         if self.deleted:
-            self.earlier = {}
+            self.earlier, self.first_schema = {}, event.schema_version
         elif not same_features:
             self._remember_columns(schema)
         learners = {}
@@ -252,6 +254,16 @@ class State:
     def knows(self, schema_version: int) -> bool:
         """Whether base vectors of this schema can be read."""
         return schema_version == self.schema_version or schema_version in self.earlier
+
+    @property
+    def schema_versions(self) -> range:
+        """All since the experiment was last deleted."""
+        return range(self.first_schema, self.schema_version + 1)
+
+    def has_forgotten(self, schema_version: int) -> bool:
+        """Whether nothing can be learned of decisions under this schema any more: it belongs to a
+        deleted experiment, or too many others have followed."""
+        return schema_version < self.schema_version and not self.knows(schema_version)
 
     def present(self, event: Learned) -> Learned:
         """The event with base vectors of the present schema."""
@@ -379,6 +391,7 @@ class State:
             "position": self.position,
             "revision": self.revision,
             "schema_version": self.schema_version,
+            "first_schema": self.first_schema,
             "deleted": self.deleted,
             "definition": None if self.deleted else self.definition.model_dump(mode="json"),
             "learners": learners,
@@ -416,7 +429,7 @@ class State:
                 state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
         state.reward_sums = {name: RewardSums(**tally) for name, tally in meta["tallies"].items()}
         state.position, state.revision = meta["position"], meta["revision"]
-        state.schema_version = meta["schema_version"]
+        state.schema_version, state.first_schema = meta["schema_version"], meta["first_schema"]
         earlier = part(arrays, "earlier.")
         state.earlier = {int(version): index.copy() for version, index in earlier.items()}
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]

@@ -202,7 +202,7 @@ def test_files_of_others_and_of_another_layout_are_refused_and_left_alone(
     expect(ConfigurationError, "the database of another program")
     run(path, write_one)
     change(path, "PRAGMA user_version = 7")
-    expect(UnknownSchema, "has layout 7, and this Forage reads layout 1")
+    expect(UnknownSchema, "has layout 7, and this Forage reads layout 2")
 
 
 def test_a_damaged_page_is_said(path: Path) -> None:

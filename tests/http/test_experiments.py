@@ -99,7 +99,7 @@ def test_a_deleted_experiment_is_gone_and_can_be_defined_again(wire: Wire) -> No
     again = put(wire, "shop", definition)
     assert again.status_code == 201
     assert again.json()["revision"] > 1
-    wire.reward(decision, 1.0)  # it does not reach the new heads
+    wire.refuse(410, decision)
     assert wire.policy("linucb")["head"]["effective_count"] == 0
     wire.teach()
 

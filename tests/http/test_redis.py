@@ -159,3 +159,21 @@ def test_what_one_replica_defines_another_uses_at_once(redis: RedisServer) -> No
         first.redefine(features=features)
         assert second.select(context={"persona": "cat", "member": True})["policy"]
         expect_problem(second.post("/select", {"context": {"persona": "cat"}}), 422)
+
+
+def test_replicas_tell_a_deleted_experiment_from_the_one_that_follows_it(
+    redis: RedisServer,
+) -> None:
+    """The second replica knows the first experiment alone, and then no more than its deletion: it
+    reads the log to its end before it says whether a decision counts."""
+    with replica(redis) as first, replica(redis) as second:
+        old, definition = first.select(policy="linucb"), first.definition()
+        first.delete("/experiments/shop")
+        first.put("/experiments/shop", definition)
+        assert second.reward(first.select(policy="linucb"), 1.0) == "accepted"
+        second.refuse(410, old)
+        assert second.policy("linucb")["decisions"] == second.rewards() == 1
+        first.delete("/experiments/shop")
+        expect_problem(second.get("/experiments/shop"), 404)
+        first.put("/experiments/shop", definition)
+        assert second.reward(first.select(policy="linucb"), 1.0) == "accepted"

@@ -75,7 +75,7 @@ rows = st.builds(
     DecisionRow,
     experiment=st.sampled_from(["zoo", "shop"]),
     id=names,
-    policy=st.sampled_from(["linucb", "random"]),
+    series=st.sampled_from(["linucb", "random"]),
     payload=st.binary(max_size=4),
     due=st.none() | st.integers(0, 3).map(float),
 )

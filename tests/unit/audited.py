@@ -117,10 +117,10 @@ async def second_day(services: Services) -> None:
     await visit(services, 7)
 
 
-def a_log() -> MemoryStore:
-    """Two lives of a service over one store."""
+def a_log(days: int = 2) -> MemoryStore:
+    """As many lives of a service over one store."""
     store = MemoryStore()
-    for day in (first_day, second_day):
+    for day in (first_day, second_day)[:days]:
         run_virtual(live(store, day))
     return store
 

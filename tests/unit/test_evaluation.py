@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.control.rewards import EARLIER, OPEN
+from service.control.rewards import DELETED, EARLIER, OPEN
 from service.definition.select_request import SelectRequest
 from service.errors import ConfigurationError, Invalid, NotFound
 from service.evaluation.answer import EvaluationAnswer
@@ -290,10 +290,10 @@ def test_a_decision_that_was_never_shown_is_left_out() -> None:
     assert result.left_out == {UNKNOWN: 1}
 
 
-def test_every_kind_of_policy_is_evaluated_over_changes_of_features_and_a_deletion() -> None:
-    """Inline arms, slates, a trained version, other features, a deletion: what is left in the log
-    of the policies that were there."""
-    store = a_log()
+def test_every_kind_of_policy_is_evaluated_over_changes_of_features() -> None:
+    """Inline arms, slates, a trained version, other features: what is left in the log of the
+    policies that were there."""
+    store = a_log(days=1)
 
     async def expire(services: Services) -> None:
         for row in await store.decisions("shop", 0, 10_000):
@@ -304,8 +304,24 @@ def test_every_kind_of_policy_is_evaluated_over_changes_of_features_and_a_deleti
         store, policies=["linucb", "watcher", "neural"], least_effective=1.0, first_slot=True
     )
     assert result.decisions > 80
-    assert result.left_out[ABSENT] > 0
     assert set(result.logged_by) >= {"linucb", "watcher", "neural"}
+
+
+def test_decisions_before_one_of_the_policies_was_there_are_left_out() -> None:
+    async def add(services: Services) -> None:
+        await define(services, shop(**POLICIES, late={"kind": "random"}))
+
+    store = a_log(days=1)
+    run_virtual(live(store, add))
+    run_virtual(live(store, visits(20)))
+    result = found(store, policies=["linucb", "late"], least_effective=1.0, first_slot=True)
+    assert result.left_out[ABSENT] > 0
+
+
+def test_decisions_before_a_deletion_are_left_out() -> None:
+    result = found(a_log(), policies=["linucb"], least_effective=1.0, first_slot=True)
+    assert result.left_out[DELETED] > 80
+    assert 0 < result.decisions < 80
 
 
 def test_what_was_erased_is_left_out_and_the_rest_is_evaluated() -> None:

@@ -155,7 +155,7 @@ def test_the_same_import_twice_changes_nothing() -> None:
 
     store = serve(import_all, import_again, import_again)
     assert len(run_virtual(store.decisions("zooplus", 0, 1_000))) == VISITS
-    assert run_virtual(store.describe("zooplus")).counts == {"linucb": VISITS}
+    assert run_virtual(store.describe("zooplus")).counts == {"linucb@1": VISITS}
 
 
 def test_an_import_that_was_cut_off_goes_on() -> None:

@@ -44,12 +44,13 @@ class Append(Struct, frozen=True):
 class DecisionRow(Struct, frozen=True):
     """A decision to keep. Writing the same id again changes nothing.
 
-    due   unix seconds from which it is due until an event settles it (None: never)
+    series   what its experiment's rows are counted by (`Instant.counts`)
+    due      unix seconds from which it is due until an event settles it (None: never)
     """
 
     experiment: str
     id: str
-    policy: str
+    series: str
     payload: bytes
     due: float | None = None
 
@@ -191,7 +192,7 @@ class Instant:
     position, row   of the last event and the last row
     digest          of that event; empty where it is not known
     due             unix seconds by decision (None: settled before its row came); empty on request
-    counts          decision rows ever kept, by policy
+    counts          decision rows ever kept, by series
     """
 
     position: int

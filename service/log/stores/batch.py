@@ -72,7 +72,7 @@ class Batch:
         self._kept[name] = row.payload
         number = next(self.numbers[row.experiment])
         self.rows.append((row.experiment, number, row.id, row.payload))
-        self.counts[row.experiment, row.policy] += 1
+        self.counts[row.experiment, row.series] += 1
         if row.due is not None:
             self.due[name] = row.due
         return Kept(number)

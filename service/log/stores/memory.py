@@ -94,7 +94,7 @@ class _Experiment:
             return Kept(0, self.decisions[row.id])
         self.rows += 1
         self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
-        self.counts[row.policy] += 1
+        self.counts[row.series] += 1
         if row.due is not None:
             self._wait(row.id, row.due)
         return Kept(self.rows)

@@ -126,7 +126,7 @@ PAST = (
     "JOIN forage_experiments e ON e.name = w.name AND e.position > w.position LIMIT 1"
 )
 HEAD = "SELECT position, digest, last_row, trimmed, erased FROM forage_experiments WHERE name = %s"
-COUNTS = "SELECT policy, decisions FROM forage_decision_counts WHERE experiment = %s"
+COUNTS = "SELECT series, decisions FROM forage_decision_counts WHERE experiment = %s"
 READERS = "SELECT reader, position, last_row FROM forage_readers WHERE experiment = %s"
 ORIGIN = "SELECT coalesce(max(position), 0) FROM forage_snapshots WHERE experiment = %s AND origin"
 
@@ -402,7 +402,7 @@ class PostgresStore(Store):
             position,
             row,
             {decision.decode(): due for rows in waiting for decision, due in rows},
-            {policy.decode(): count for policy, count in counts},
+            {series.decode(): count for series, count in counts},
             Removed(trimmed, erased),
             {reader.decode(): Taken(*taken) for reader, *taken in readers},
             last.decode(),

@@ -44,7 +44,7 @@ WRITE = (
     "decisions AS (INSERT INTO forage_decisions "
     "SELECT * FROM unnest(%b::bytea[], %s::int8[], %b::bytea[], %b::bytea[])), "
     "counts AS (INSERT INTO forage_decision_counts "
-    "SELECT * FROM unnest(%b::bytea[], %b::bytea[], %s::int8[]) ON CONFLICT (experiment, policy) "
+    "SELECT * FROM unnest(%b::bytea[], %b::bytea[], %s::int8[]) ON CONFLICT (experiment, series) "
     "DO UPDATE SET decisions = forage_decision_counts.decisions + excluded.decisions), "
     "waiting AS (INSERT INTO forage_due "
     "SELECT * FROM unnest(%b::bytea[], %b::bytea[], %s::float8[]) "

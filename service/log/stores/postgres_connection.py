@@ -25,7 +25,7 @@ from service.errors import (
 )
 from service.log.stores.store import RECONNECT_S, expect_layout
 
-LAYOUT = 1
+LAYOUT = 2
 """The number of the tables below. Raise it with every change of them."""
 LEAST_VERSION = 13
 CREATING = 0x466F7267  # "Forg": the advisory lock of whoever creates the tables
@@ -56,7 +56,7 @@ CREATE TABLE forage_decisions (
 );
 CREATE UNIQUE INDEX forage_decisions_by_id ON forage_decisions (experiment, forage_key(id));
 CREATE TABLE forage_decision_counts (
-    experiment bytea, policy bytea, decisions bigint NOT NULL, PRIMARY KEY (experiment, policy)
+    experiment bytea, series bytea, decisions bigint NOT NULL, PRIMARY KEY (experiment, series)
 );
 CREATE TABLE forage_due (
     experiment bytea NOT NULL, decision bytea NOT NULL,

@@ -79,7 +79,7 @@ def _marks(entry: Entry) -> Iterable[str]:
 def _packed(entry: Entry) -> tuple[object, ...]:
     """Times go as text: Lua would write 14 digits of them."""
     if isinstance(entry, DecisionRow):
-        return "row", entry.id, entry.policy, _time(entry.due)
+        return "row", entry.id, entry.series, _time(entry.due)
     opens, due = entry.opens or ("", None)
     expected = [entry.replaces.get(identity, False) for identity in entry.marks]
     return (

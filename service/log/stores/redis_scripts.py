@@ -8,7 +8,7 @@ Of one experiment, all in one hash slot (`forage:{zooplus}:...`):
     mark_ages         sorted set: identity -> keep_until, of marks that may be forgotten
     decisions         stream of decision rows, in their order: payload `p`, id `i`
     decision_at       hash: decision -> its entry id in `decisions`
-    decision_counts   hash: policy -> decision rows ever kept
+    decision_counts   hash: series -> decision rows ever kept
     due               sorted set: decision -> unix seconds
     settled           set: decisions settled before their row came
     snapshots         hash: position -> payload, the last two
@@ -55,7 +55,7 @@ COMMIT = """
 --      marks in order of use
 -- ARGV packed: unix seconds of the caller; the entries {'event', decision settled or '', keep_until
 --      of the marks or '', values of the marks, the values expected of them or false, decision
---      opened or '', its due} and {'row', id, policy, due or ''}; then their payloads
+--      opened or '', its due} and {'row', id, series, due or ''}; then their payloads
 local events, decisions, decision_at, decision_counts, due, settled, digest, ages =
   unpack(KEYS, 1, 8)
 local marks = 8
@@ -115,7 +115,7 @@ local function append(payload, settles, keep_until, values, expected, opens, due
   return position .. ' ' .. before
 end
 
-local function keep(payload, id, policy, due_at)
+local function keep(payload, id, series, due_at)
   local at = redis.call('HGET', decision_at, id)
   if at then
     earlier[#earlier + 1] = redis.call('XRANGE', decisions, at, at)[1][2][2]
@@ -123,7 +123,7 @@ local function keep(payload, id, policy, due_at)
   end
   local entry = redis.call('XADD', decisions, '0-*', 'p', payload, 'i', id)
   redis.call('HSET', decision_at, id, entry)
-  redis.call('HINCRBY', decision_counts, policy, 1)
+  redis.call('HINCRBY', decision_counts, series, 1)
   if redis.call('SREM', settled, id) == 0 and due_at ~= '' then
     redis.call('ZADD', due, due_at, id)
   end

@@ -187,7 +187,7 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
         int(position),
         int(row),
         waits,
-        {policy.decode(): int(count) for policy, count in counts.items()},
+        {series.decode(): int(count) for series, count in counts.items()},
         Removed(**{name.decode(): int(count) for name, count in removed.items()}),
         {name.decode(): Taken(*map(int, taken.split())) for name, taken in readers.items()},
         (digest or b"").decode(),

@@ -49,7 +49,7 @@ def _write(db: sqlite3.Connection, batch: Batch) -> None:
     _settle(db, batch.settled)
     run(
         db,
-        "INSERT INTO decision_counts VALUES {} ON CONFLICT (experiment, policy) "
+        "INSERT INTO decision_counts VALUES {} ON CONFLICT (experiment, series) "
         "DO UPDATE SET decisions = decisions + excluded.decisions",
         [(*name, rows) for name, rows in batch.counts.items()],
     )

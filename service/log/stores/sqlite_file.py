@@ -27,7 +27,7 @@ from service.security.files import PRIVATE, create_private, keep_private
 T = TypeVar("T")
 
 APPLICATION = 0x466F7267  # "Forg", in the file's header, marks our files
-LAYOUT = 1
+LAYOUT = 2
 """The number of the tables, in the file's header. Raise it with every change of them."""
 BESIDE = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite takes for parts of a database."""
@@ -62,8 +62,8 @@ CREATE TABLE decisions (
 );
 CREATE INDEX decisions_in_order ON decisions (experiment);  -- and by number, as any index
 CREATE TABLE decision_counts (
-    experiment TEXT NOT NULL, policy TEXT NOT NULL, decisions INTEGER NOT NULL,
-    PRIMARY KEY (experiment, policy)
+    experiment TEXT NOT NULL, series TEXT NOT NULL, decisions INTEGER NOT NULL,
+    PRIMARY KEY (experiment, series)
 ) WITHOUT ROWID;
 CREATE TABLE due (
     experiment TEXT NOT NULL, decision TEXT NOT NULL,

@@ -194,7 +194,7 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
         position, digest = head(db, experiment)
         row = _number(db, LAST_ROW, experiment)
         waiting = rows(WAITING) if whole else []
-        counts = rows("SELECT policy, decisions FROM decision_counts WHERE experiment = ?")
+        counts = rows("SELECT series, decisions FROM decision_counts WHERE experiment = ?")
         removed = rows("SELECT trimmed, erased FROM removed WHERE experiment = ?")
         readers = rows("SELECT reader, position, row FROM readers WHERE experiment = ?")
     finally:
