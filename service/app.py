@@ -37,6 +37,7 @@ from service.serving.overview import Overview
 from service.serving.select import Selector
 from service.serving.settlement import Settlements
 from service.settings import Settings
+from service.state.events import STARTED_BY
 from service.state.footprint import footprint_of
 
 logger = logging.getLogger(__name__)
@@ -240,7 +241,7 @@ async def _define(services: Services) -> None:
             )
         if state is None:
             try:
-                await services.admin.define(name, definition)
+                await services.admin.define(name, definition, STARTED_BY)
             except Invalid as fault:
                 faults = "\n".join(f"  {each.path}: {each.message}" for each in fault.faults)
                 raise ConfigurationError(f"{path}:\n{faults}") from fault

@@ -27,6 +27,7 @@ from service.log.replay import Pace, replay, row_pages
 from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import Append, Erasure
+from service.observability.logs import log_change
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
 from service.serving.marks import ERASED, OPEN_S, arm_mark
@@ -65,8 +66,11 @@ class Eraser:
         self._log, self._store = log, store
         self._sealer, self._telemetry = sealer, telemetry
 
-    async def erase(self, unit: str, experiment: str | None = None) -> dict[str, ErasedCount]:
+    async def erase(
+        self, unit: str, by: str, experiment: str | None = None
+    ) -> dict[str, ErasedCount]:
         """Erase a unit from one experiment, or from all, deleted ones too; the counts of each.
+        by: as in `events.Change`.
 
         Raises StoreUnavailable: then the same call again is safe, and needed; and UnknownSecret
         where rows are left that may be the unit's, after it has erased what it could find.
@@ -77,14 +81,14 @@ class Eraser:
         gone, stopped = dict[str, ErasedCount](), None
         for name in names:
             try:
-                gone[name] = await self._erase_from(name, hashes)
+                gone[name] = await self._erase_from(name, hashes, by)
             except (Quarantined, UnknownSecret) as fault:  # others need not wait for its repair
                 stopped = fault
         if stopped is not None:
             raise stopped
         return gone
 
-    async def _erase_from(self, name: str, hashes: list[str]) -> ErasedCount:
+    async def _erase_from(self, name: str, hashes: list[str], by: str) -> ErasedCount:
         await self._log.replicas.discover(name)
         replica, total = self._log.replicas.by_name.get(name), ErasedCount(0, 0)
         if replica is None:
@@ -92,7 +96,7 @@ class Eraser:
         await self._close(replica, await self._unlogged(replica, hashes))
         found, foreign = await self._rows(name, hashes)
         while found:
-            gone = await self._erase_decisions(replica, found)
+            gone = await self._erase_decisions(replica, found, by)
             total = ErasedCount(total.decisions + gone.decisions, total.events + gone.events)
             found, foreign = await self._rows(name, hashes)
         await self._store.scrub()  # also after an earlier call that broke off
@@ -137,13 +141,16 @@ class Eraser:
         return found, foreign
 
     async def _erase_decisions(
-        self, replica: Replica, rows: Mapping[str, Decision | None]
+        self, replica: Replica, rows: Mapping[str, Decision | None], by: str
     ) -> ErasedCount:
         name, store = replica.name, self._store
         await self._close(replica, [row for row in rows.values() if row is not None])
         tombstones, artifacts = await self._events_of(name, rows)
         event = Erased(
-            at=self._log.clock.now(replica.state), decisions=list(rows), positions=list(tombstones)
+            at=self._log.clock.now(replica.state),
+            by=by,
+            decisions=list(rows),
+            positions=list(tombstones),
         )
         mark = f"erased/{secrets.token_hex(16)}"
         await self._log.committer.append(Append(name, encode_event(event), {mark: ""}), event)
@@ -153,13 +160,8 @@ class Eraser:
         await store.erase(name, rest)
         await store.erase(name, Erasure(list(rows), origin=origin))
         self._telemetry.erased.labels(name).inc(len(rows))
-        logger.info(
-            "experiment %s: %d decisions and %d events erased; replays begin at position %d",
-            name,
-            len(rows),
-            len(tombstones),
-            origin,
-        )
+        what = f"{len(rows)} decisions and {len(tombstones)} events erased; replays begin at"
+        log_change(name, f"{what} position {origin}", by)
         return ErasedCount(len(rows), len(tombstones))
 
     async def _close(self, replica: Replica, rows: Iterable[Decision]) -> None:

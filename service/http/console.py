@@ -8,7 +8,14 @@ from pydantic import BaseModel, Field
 from service import __version__
 from service.bandits.settings import Share
 from service.features.declaration import Name
-from service.http.dependencies import GrantDep, IfMatch, ServicesDep, StateDep, revision_of
+from service.http.dependencies import (
+    AuthorDep,
+    GrantDep,
+    IfMatch,
+    ServicesDep,
+    StateDep,
+    revision_of,
+)
 from service.http.openapi import problems
 from service.http.schemas import Body, PolicyState
 from service.http.strict import StrictRoute
@@ -216,10 +223,11 @@ async def put_share(
     state: StateDep,
     services: ServicesDep,
     response: Response,
+    by: AuthorDep,
     if_match: IfMatch = None,
 ) -> ShareAnswer:
     """Change a policy's share of the traffic; nothing else of the definition changes. Heads stay as
     they are, and the experiment has a new revision."""
-    await services.admin.share(state, policy, body.share, revision_of(if_match))
+    await services.admin.share(state, policy, body.share, by, revision_of(if_match))
     response.headers["ETag"] = f'"{state.revision}"'
     return ShareAnswer(policy=policy, share=body.share, revision=state.revision)

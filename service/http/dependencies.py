@@ -46,8 +46,14 @@ async def get_grant(request: Request) -> Grant | None:
     return None if caller is None else caller.grant
 
 
+async def get_author(grant: Annotated[Grant | None, Depends(get_grant)]) -> str:
+    """Of a change: the name of the caller's key, as events have it."""
+    return "" if grant is None else grant.name
+
+
 ServicesDep = Annotated[Services, Depends(get_services)]
 GrantDep = Annotated[Grant | None, Depends(get_grant)]
+AuthorDep = Annotated[str, Depends(get_author)]
 
 
 async def get_granted_name(experiment: Annotated[Name, Path()], grant: GrantDep) -> str:

@@ -14,6 +14,7 @@ from service.definition.experiment import ArmId
 from service.errors import Invalid
 from service.features.declaration import Name
 from service.http.dependencies import (
+    AuthorDep,
     GrantDep,
     GrantedName,
     IfMatch,
@@ -101,6 +102,7 @@ async def put_experiment(
     body: ExperimentBody,
     services: ServicesDep,
     response: Response,
+    by: AuthorDep,
     if_match: IfMatch = None,
     dry_run: DryRun = False,
     replace: Annotated[
@@ -127,7 +129,7 @@ async def put_experiment(
             restarted=plan.restarts,
             changes=plan.changes,
         )
-    state, plan = await services.admin.define(experiment, body, revision, replace=replace)
+    state, plan = await services.admin.define(experiment, body, by, revision, replace=replace)
     response.status_code = 201 if plan.created else 200
     return DefinedAnswer(
         **vars(_answer(state, response)), restarted=plan.restarts, changes=plan.changes
@@ -141,10 +143,10 @@ async def put_experiment(
     responses=problems(404, 409, 412, 503),
 )
 async def delete_experiment(
-    state: StateDep, services: ServicesDep, if_match: IfMatch = None
+    state: StateDep, services: ServicesDep, by: AuthorDep, if_match: IfMatch = None
 ) -> None:
     """Serve it no longer. Its log stays."""
-    await services.admin.delete(state, revision_of(if_match))
+    await services.admin.delete(state, by, revision_of(if_match))
 
 
 def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
@@ -161,9 +163,11 @@ def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     @routes.post(
         "/arms", tags=["define"], response_model=ArmList, responses=problems(400, 404, 503)
     )
-    async def upsert_arms(body: ArmsBody, state: Experiment, services: ServicesDep) -> Response:
+    async def upsert_arms(
+        body: ArmsBody, state: Experiment, services: ServicesDep, by: AuthorDep
+    ) -> Response:
         """Add arms, or give them other features; all or, where one is at fault, none."""
-        await services.admin.upsert_arms(state, body.arms)
+        await services.admin.upsert_arms(state, body.arms, by)
         return _listed(body.arms)
 
     @routes.get("/arms/{arm:id}", tags=["define"], responses=problems(404, 503))
@@ -175,10 +179,10 @@ def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
 
     @routes.put("/arms/{arm:id}", tags=["define"], responses=problems(400, 404, 503))
     async def put_arm(
-        arm: ArmPath, body: FeaturesBody, state: Experiment, services: ServicesDep
+        arm: ArmPath, body: FeaturesBody, state: Experiment, services: ServicesDep, by: AuthorDep
     ) -> Arm:
         """Add an arm, or give it other features."""
-        await services.admin.upsert_arms(state, {arm: body.features})
+        await services.admin.upsert_arms(state, {arm: body.features}, by)
         return Arm(id=arm, features=body.features)
 
     @routes.delete(
@@ -188,9 +192,11 @@ def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         response_class=Response,
         responses=problems(404, 503),
     )
-    async def delete_arm(arm: ArmPath, state: Experiment, services: ServicesDep) -> None:
+    async def delete_arm(
+        arm: ArmPath, state: Experiment, services: ServicesDep, by: AuthorDep
+    ) -> None:
         """No longer chosen; what was shown of it can still be rewarded."""
-        await services.admin.remove_arm(state, arm)
+        await services.admin.remove_arm(state, arm, by)
 
     return routes
 
@@ -227,6 +233,7 @@ def policy_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         state: Experiment,
         services: ServicesDep,
         response: Response,
+        by: AuthorDep,
         if_match: IfMatch = None,
         dry_run: DryRun = False,
     ) -> PolicyAnswer:
@@ -236,7 +243,7 @@ def policy_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         if dry_run:
             plan = await admin.plan_policy(state.name, policy, body, revision)
         else:
-            _, plan = await admin.define_policy(state.name, policy, body, revision)
+            _, plan = await admin.define_policy(state.name, policy, body, by, revision)
             response.status_code = 201 if f"policies.{policy}" in plan.changes.added else 200
             response.headers["ETag"] = f'"{plan.event.revision}"'
         return PolicyAnswer(
@@ -254,11 +261,12 @@ def policy_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         policy: Annotated[Name, Path()],
         state: Experiment,
         services: ServicesDep,
+        by: AuthorDep,
         if_match: IfMatch = None,
     ) -> PolicyStatus:
         """Let a policy forget all it learned: its head starts from the prior, its net untrained.
         The experiment has a new revision."""
-        await services.admin.reset(state, policy, revision_of(if_match))
+        await services.admin.reset(state, policy, by, revision_of(if_match))
         [status] = await services.overview.policies(state, policy)
         return PolicyStatus.model_validate(status)
 
@@ -279,8 +287,13 @@ def policy_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     },
 )
 async def post_version(
-    policy: Annotated[Name, Path()], state: StateDep, services: ServicesDep, request: Request
+    policy: Annotated[Name, Path()],
+    state: StateDep,
+    services: ServicesDep,
+    request: Request,
+    by: AuthorDep,
 ) -> VersionAnswer:
     """For the trainer: hand over a trained version. It is staged, catches up with the log and then
     serves."""
-    return VersionAnswer(version=await services.admin.stage(state, policy, await request.body()))
+    artifact = await request.body()
+    return VersionAnswer(version=await services.admin.stage(state, policy, artifact, by))

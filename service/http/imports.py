@@ -12,7 +12,7 @@ from service.definition.members import repeated
 from service.definition.select_request import InlineArm
 from service.errors import Invalid, Refused
 from service.features.declaration import Name, Number
-from service.http.dependencies import ServicesDep
+from service.http.dependencies import AuthorDep, ServicesDep
 from service.http.openapi import problems
 from service.http.problems import problem_of
 from service.http.schemas import Body, Problem
@@ -147,7 +147,10 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
 
     @routes.post("/import", tags=["define"], responses=problems(400, 404, 503))
     async def take(
-        body: ImportBody, state: Annotated[State, Depends(of)], services: ServicesDep
+        body: ImportBody,
+        state: Annotated[State, Depends(of)],
+        services: ServicesDep,
+        by: AuthorDep,
     ) -> ImportAnswer:
         """Take visits that somebody else decided, with what came of them, in their order. The same
         call again changes nothing."""
@@ -155,7 +158,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
             raise Invalid(f"at most {services.settings.max_batch} visits", path="visits")
         visits = [visit_of(each) for each in body.visits]
         results = await services.importer.take(
-            state, body.policy, visits, skip_refused=body.skip_refused
+            state, body.policy, visits, by, skip_refused=body.skip_refused
         )
         return ImportAnswer(results=[ImportItem.of(each) for each in results])
 

@@ -9,11 +9,12 @@ from service.definition.experiment import UnitId
 from service.errors import Invalid
 from service.features.declaration import Name
 from service.housekeeping.erasure import ErasedCount
-from service.http.dependencies import GrantDep, GrantedName, ServicesDep, StateDep
+from service.http.dependencies import AuthorDep, GrantDep, GrantedName, ServicesDep, StateDep
 from service.http.openapi import problems
 from service.http.schemas import Body
 from service.http.strict import StrictRoute
 from service.log.stores.base import Taken
+from service.observability.logs import log_change
 from service.security.access import expect_granted
 
 router = APIRouter(tags=["operate"], route_class=StrictRoute)
@@ -41,6 +42,7 @@ async def delete_unit(
     unit: Annotated[UnitId, Path()],
     services: ServicesDep,
     grant: GrantDep,
+    by: AuthorDep,
     request: Request,
     experiment: Annotated[Name | None, Query(description="From this one alone (all).")] = None,
 ) -> ErasureAnswer:
@@ -53,7 +55,7 @@ async def delete_unit(
     expect_granted(grant, experiment)
     if experiment is not None:
         await services.experiments.find(experiment)
-    return ErasureAnswer(erased=await services.eraser.erase(unit, experiment))
+    return ErasureAnswer(erased=await services.eraser.erase(unit, by, experiment))
 
 
 class Skip(Body):
@@ -65,10 +67,12 @@ class SkipAnswer(BaseModel):
 
 
 @router.post("/experiments/{experiment}/skips", responses=problems(400, 404, 409, 503))
-async def post_skip(experiment: GrantedName, body: Skip, services: ServicesDep) -> SkipAnswer:
+async def post_skip(
+    experiment: GrantedName, body: Skip, services: ServicesDep, by: AuthorDep
+) -> SkipAnswer:
     """Pass over the event that a quarantined experiment stopped at, on every replica, and serve the
     experiment again. The event stays in the log; what it said is not learned."""
-    await services.admin.skip(experiment, body.position)
+    await services.admin.skip(experiment, body.position, by)
     return SkipAnswer(served=experiment not in services.log.replicas.quarantined)
 
 
@@ -102,7 +106,8 @@ async def put_reader(
     responses=problems(404, 503),
 )
 async def delete_reader(
-    reader: Annotated[Name, Path()], state: StateDep, services: ServicesDep
+    reader: Annotated[Name, Path()], state: StateDep, services: ServicesDep, by: AuthorDep
 ) -> None:
     """There is no such reader any more: trimming does not wait for it."""
     await services.store.take_note(state.name, reader, None)
+    log_change(state.name, f"reader {reader} removed", by)

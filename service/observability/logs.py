@@ -16,6 +16,9 @@ from typing import IO, Literal
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+changes = logging.getLogger("forage.changes")
+"""One logger for all changes, so that a collector can keep their lines apart."""
+
 HIDDEN = "[hidden]"
 
 SECRETS = [
@@ -64,6 +67,11 @@ def _add_request_id(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
     if name is not None:
         line.setdefault("request_id", name)
     return line
+
+
+def log_change(experiment: str, what: str, by: str) -> None:
+    """Write a line about a change that somebody made, and that the experiment's log has."""
+    changes.info("experiment %s: %s, by %s", experiment, what, by or "a caller without a key")
 
 
 def coloured(stream: IO[str]) -> bool:

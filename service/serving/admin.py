@@ -30,7 +30,8 @@ from service.log.log import Log
 from service.log.replay import Pace, erasures, record_at, skip_mark, skipped_positions
 from service.log.stores import Store
 from service.log.stores.base import Append, Blob, Known
-from service.naming import not_found, quoted
+from service.naming import listed, not_found, quoted
+from service.observability.logs import log_change
 from service.serving.probing import expect_sound, rows_of
 from service.serving.traffic import no_policy
 from service.state.artifacts import read_artifact, read_meta
@@ -103,29 +104,34 @@ class Admin:
         self,
         name: str,
         definition: Definition,
+        by: str,
         if_match: int | None = None,
         *,
         replace: bool = False,
     ) -> tuple[State, Plan]:
-        """Define an experiment, first or anew. replace: an empty catalogue is meant, which a
-        revision to be changed says as well. Raises as `plan`, and Conflict where the definition
-        would empty the catalogue, or another one came between."""
+        """Define an experiment, first or anew. Raises as `plan`, and Conflict where the definition
+        would empty the catalogue, or another one came between.
+
+        by        here and below: as in `events.Change`
+        replace   an empty catalogue is meant, which a revision to be changed says as well
+        """
         plan = await self.plan(name, definition, if_match)
         if not replace and if_match is None:
             plan.expect_arms()
-        await self._append_revision(plan.state, plan.event)
+        event = structs.replace(plan.event, by=by)
+        await self._append_revision(plan.state, event, "defined")
         return await self._log.replicas.discover(name), plan
 
     async def define_policy(
-        self, name: str, policy: str, settings: AnyPolicy, if_match: int | None = None
+        self, name: str, policy: str, settings: AnyPolicy, by: str, if_match: int | None = None
     ) -> tuple[State, Plan]:
         """Create a policy, or give it other settings. Raises as `plan_policy`, or Conflict where
         another definition came between."""
         plan = await self.plan_policy(name, policy, settings, if_match)
         arms = plan.state.arms  # with those that were added since the plan
         definition = {**plan.event.definition, "arms": arms}
-        event = structs.replace(plan.event, definition=definition)
-        await self._append_revision(plan.state, event)
+        event = structs.replace(plan.event, definition=definition, by=by)
+        await self._append_revision(plan.state, event, f"policy {policy} defined")
         return await self._log.replicas.discover(name), plan
 
     async def plan(self, name: str, definition: Definition, if_match: int | None = None) -> Plan:
@@ -179,7 +185,7 @@ class Admin:
         return Plan(state, created, event, definition, restarts, changes)
 
     async def share(
-        self, state: State, policy: str, share: float, if_match: int | None = None
+        self, state: State, policy: str, share: float, by: str, if_match: int | None = None
     ) -> None:
         """Change a policy's part of the traffic, without a transfer of the catalogue to the client
         and back. Raises as `define`, and NotFound."""
@@ -191,15 +197,15 @@ class Admin:
             raise Invalid("at least one policy needs a share above 0", path="share")
         changed = {"policies": policies, "arms": state.arms}
         definition = state.definition.model_copy(update=changed)
-        event = _defined(state, definition, state.schema_version, self._log.clock.now(state))
-        await self._append_revision(state, event)
+        event = _defined(state, definition, state.schema_version, self._log.clock.now(state), by)
+        await self._append_revision(state, event, f"share of {policy} set to {share:g}")
 
-    async def delete(self, state: State, if_match: int | None = None) -> None:
+    async def delete(self, state: State, by: str, if_match: int | None = None) -> None:
         self._check_revision(state, if_match)
-        event = ExperimentDeleted(at=self._log.clock.now(state), revision=state.revision + 1)
-        await self._append_revision(state, event)
+        event = ExperimentDeleted(at=self._log.clock.now(state), by=by, revision=state.revision + 1)
+        await self._append_revision(state, event, "deleted")
 
-    async def reset(self, state: State, policy: str, if_match: int | None = None) -> None:
+    async def reset(self, state: State, policy: str, by: str, if_match: int | None = None) -> None:
         """Start a policy's head from the prior and its net untrained: it forgets all it learned.
 
         Raises NotFound, PreconditionFailed, or Conflict where a definition came between.
@@ -207,16 +213,17 @@ class Admin:
         find(state, policy)
         self._check_revision(state, if_match)
         event = PolicyReset(
-            at=self._log.clock.now(state), policy=policy, revision=state.revision + 1
+            at=self._log.clock.now(state), by=by, policy=policy, revision=state.revision + 1
         )
-        await self._append_revision(state, event)
+        await self._append_revision(state, event, f"policy {policy} reset")
 
     async def _append_revision(
-        self, state: State, event: ExperimentDefined | ExperimentDeleted | PolicyReset
+        self, state: State, event: ExperimentDefined | ExperimentDeleted | PolicyReset, what: str
     ) -> None:
         entry = Append(state.name, encode_event(event), {f"revision/{event.revision}": ""})
         if isinstance(await self._log.committer.append(entry, event), Known):
             raise Conflict(f"revision {event.revision} was defined by someone else meanwhile")
+        log_change(state.name, f"{what}, revision {event.revision}", event.by)
 
     @staticmethod
     def _check_revision(state: State, if_match: int | None) -> None:
@@ -249,7 +256,9 @@ class Admin:
 
     # -- arms ----------------------------------------------------------------------------------
 
-    async def upsert_arms(self, state: State, arms: Mapping[str, Mapping[str, object]]) -> None:
+    async def upsert_arms(
+        self, state: State, arms: Mapping[str, Mapping[str, object]], by: str
+    ) -> None:
         """Add arms or change their features: all of one call, checked first, in one commit."""
         if new := len(arms.keys() - state.arms.keys()):
             count = len(state.arms) + new
@@ -258,23 +267,25 @@ class Admin:
         now = self._log.clock.now(state)
         for number, (arm, features) in enumerate(arms.items()):
             state.schema.encode_arm(features, f"arms.{arm}")
-            event = ArmUpserted(at=now, arm=arm, features=dict(features))
+            event = ArmUpserted(at=now, by=by, arm=arm, features=dict(features))
             marks = {f"admin/{own}/{number}": ""}
             entries.append((Append(state.name, encode_event(event), marks), event))
             await pace.keep()
         await self._log.committer.append_all(entries)
+        log_change(state.name, f"arms set: {listed(arms)}", by)
 
-    async def remove_arm(self, state: State, arm: str) -> None:
+    async def remove_arm(self, state: State, arm: str, by: str) -> None:
         """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
         if arm not in state.arms:
             raise not_found("arm", arm, state.arms)
-        event = ArmRemoved(at=self._log.clock.now(state), arm=arm)
+        event = ArmRemoved(at=self._log.clock.now(state), by=by, arm=arm)
         marks = {f"admin/{secrets.token_hex(16)}": ""}
         await self._log.committer.append(Append(state.name, encode_event(event), marks), event)
+        log_change(state.name, f"arm {quoted(arm)} retired", by)
 
     # -- versions ------------------------------------------------------------------------------
 
-    async def stage(self, state: State, policy: str, artifact: bytes) -> int:
+    async def stage(self, state: State, policy: str, artifact: bytes, by: str) -> int:
         """Take a trained version: store it, log it, and let it catch up and serve.
 
         Returns its number. Raises NotFound, Invalid where it does not fit the policy, Conflict
@@ -302,6 +313,7 @@ class Admin:
         await self._store.put(state.name, Blob(digest, artifact))
         event = VersionStaged(
             at=self._log.clock.now(state),
+            by=by,
             policy=policy,
             born=learner.born,
             version=version.number,
@@ -315,11 +327,12 @@ class Admin:
         outcome = await self._log.committer.append(entry, event)
         if isinstance(outcome, Known) and outcome.marks[mark].value != digest:
             raise Conflict("another artifact was staged as this version")
+        log_change(state.name, f"version {version.number} of {policy} staged", by)
         return version.number
 
     # -- repair --------------------------------------------------------------------------------
 
-    async def skip(self, name: str, position: int) -> None:
+    async def skip(self, name: str, position: int, by: str) -> None:
         """Let every replica pass over the event that an experiment is quarantined for.
 
         Raises NotFound, Conflict where it is not quarantined for that event, StoreUnavailable.
@@ -332,18 +345,20 @@ class Admin:
             raise Conflict("the experiment is not quarantined for an event at this position")
         mark = skip_mark(len(await skipped_positions(self._store, name)))
         at = self._log.clock.now(replica.state)
-        event = Skipped(at=at, position=position, reason=stopped.reason)
+        event = Skipped(at=at, by=by, position=position, reason=stopped.reason)
         entry = Append(name, encode_event(event), {mark: str(position)})
         await self._log.committer.append(entry, event)
+        log_change(name, f"event at position {position} skipped", by)
         if not await replica.lift():
             logger.warning("experiment %s: another event cannot be folded", name)
 
 
 def _defined(
-    state: State, definition: Definition, schema_version: int, at: float
+    state: State, definition: Definition, schema_version: int, at: float, by: str = ""
 ) -> ExperimentDefined:
     return ExperimentDefined(
         at=at,
+        by=by,
         revision=state.revision + 1,
         schema_version=schema_version,
         definition=definition.model_dump(mode="json"),

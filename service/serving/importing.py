@@ -6,6 +6,7 @@ An import may be repeated, in part or whole: the visit's id is the identity of b
 
 import asyncio
 import base64
+import secrets
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,6 +18,7 @@ from service.errors import Conflict, Gone, Invalid, Refused
 from service.log.log import Log
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, DecisionRow, Mark
+from service.observability.logs import log_change
 from service.security.token import TokenSealer
 from service.serving.admin import find
 from service.serving.arms import find as find_arms
@@ -24,6 +26,7 @@ from service.serving.marks import ERASED, ArmValue, arm_mark, read_arm
 from service.serving.rederive import IMPORTED
 from service.state.events import (
     Decision,
+    Imported,
     Rewarded,
     Settled,
     Shown,
@@ -78,12 +81,19 @@ class Importer:
         self._sealer, self._max_arms = sealer, max_arms
 
     async def take(
-        self, state: State, policy: str, visits: Sequence[Visit | Refused], *, skip_refused: bool
+        self,
+        state: State,
+        policy: str,
+        visits: Sequence[Visit | Refused],
+        by: str,
+        *,
+        skip_refused: bool,
     ) -> list[ImportStatus | Refused]:
         """The result of each visit, in order; the policy learns from them in that order. The first
         refused visit is the last, unless `skip_refused`.
 
         visits   those that could be read, and the faults of the others
+        by       as in `events.Change`
         Raises NotFound where there is no such policy, StoreUnavailable: then some may have been
         taken, and the same again is safe.
         """
@@ -94,10 +104,26 @@ class Importer:
             refused = [n for n, each in enumerate(checked) if isinstance(each, Refused)]
             stops = bool(refused) and not skip_refused
             checked = checked[: refused[0] + 1] if stops else checked
-            taken += await asyncio.gather(*(self._write(state, each) for each in checked))
+            writes = [self._write(state, each) for each in checked]
+            note = self._note(state, policy, checked, by)
+            _, written = await asyncio.gather(note, asyncio.gather(*writes))  # of one commit
+            taken += written
             if stops:
                 break
+        if count := taken.count("imported"):
+            log_change(state.name, f"{count} visits imported for {policy}", by)
         return taken
+
+    async def _note(
+        self, state: State, policy: str, checked: Sequence["_Checked | Refused"], by: str
+    ) -> None:
+        """Log who imports these visits, if any of them is new."""
+        fresh = [one for one in checked if isinstance(one, _Checked) and one.is_new]
+        if not fresh:
+            return
+        event = Imported(at=self._log.clock.now(state), by=by, policy=policy, visits=len(fresh))
+        marks = {f"imported/{secrets.token_hex(16)}": ""}
+        await self._log.committer.append(Append(state.name, encode_event(event), marks), event)
 
     async def _check(
         self, state: State, policy: str, visits: Sequence[Visit | Refused]
@@ -202,6 +228,11 @@ class _Checked:
     row: Decision
     kept: bool
     learns: float | None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the log lacks its row or its reward."""
+        return not self.kept or self.learns is not None
 
 
 def _compared(

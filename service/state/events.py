@@ -20,7 +20,10 @@ from service.errors import Damaged, NotLoggable, UnknownSchema
 Features = dict[str, Any]
 """Values by name, as in JSON."""
 
-SCHEMA = 1
+STARTED_BY = "forage serve"
+"""In place of a key: a service that defines the experiments of its files when it starts."""
+
+SCHEMA = 2
 """The schema of the records below. Raise it with every change of a record."""
 
 
@@ -32,7 +35,16 @@ class Event(
     at: float
 
 
-class ExperimentDefined(Event, frozen=True, kw_only=True, tag="ExperimentDefined"):
+class Change(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """A change that somebody made.
+
+    by   the name of the caller's API key, '' where keys are off, or STARTED_BY
+    """
+
+    by: str = ""
+
+
+class ExperimentDefined(Change, frozen=True, kw_only=True, tag="ExperimentDefined"):
     """definition: a `definition.experiment.Definition` as JSON."""
 
     revision: int
@@ -40,24 +52,31 @@ class ExperimentDefined(Event, frozen=True, kw_only=True, tag="ExperimentDefined
     definition: dict[str, object]
 
 
-class ExperimentDeleted(Event, frozen=True, kw_only=True, tag="ExperimentDeleted"):
+class ExperimentDeleted(Change, frozen=True, kw_only=True, tag="ExperimentDeleted"):
     revision: int
 
 
-class PolicyReset(Event, frozen=True, kw_only=True, tag="PolicyReset"):
+class PolicyReset(Change, frozen=True, kw_only=True, tag="PolicyReset"):
     """A policy's head starts from the prior, its net untrained; `revision` is the experiment's."""
 
     policy: str
     revision: int
 
 
-class ArmUpserted(Event, frozen=True, kw_only=True, tag="ArmUpserted"):
+class ArmUpserted(Change, frozen=True, kw_only=True, tag="ArmUpserted"):
     arm: str
     features: Features
 
 
-class ArmRemoved(Event, frozen=True, kw_only=True, tag="ArmRemoved"):
+class ArmRemoved(Change, frozen=True, kw_only=True, tag="ArmRemoved"):
     arm: str
+
+
+class Imported(Change, frozen=True, kw_only=True, tag="Imported"):
+    """Visits of another system, new to the log, of which a policy learned."""
+
+    policy: str
+    visits: int
 
 
 class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
@@ -137,7 +156,7 @@ class Activated(Event, frozen=True, kw_only=True, tag="Activated"):
     decision: str
 
 
-class VersionStaged(Event, frozen=True, kw_only=True, tag="VersionStaged"):
+class VersionStaged(Change, frozen=True, kw_only=True, tag="VersionStaged"):
     """A trained encoder and the head rebuilt in its features, not yet serving.
 
     born        revision of the experiment that the policy's head started at
@@ -182,7 +201,7 @@ class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
     schema_version: int
 
 
-class Erased(Event, frozen=True, kw_only=True, tag="Erased"):
+class Erased(Change, frozen=True, kw_only=True, tag="Erased"):
     """The erasure of decisions: their rows are gone, and tombstones stand at the positions of their
     events. A replay begins after those, at the origin."""
 
@@ -190,7 +209,7 @@ class Erased(Event, frozen=True, kw_only=True, tag="Erased"):
     positions: list[int]
 
 
-class Skipped(Event, frozen=True, kw_only=True, tag="Skipped"):
+class Skipped(Change, frozen=True, kw_only=True, tag="Skipped"):
     """No replica folds the event at `position`. reason: why, for people."""
 
     position: int
@@ -226,6 +245,7 @@ ChangingEvent = (
     | PolicyReset
     | ArmUpserted
     | ArmRemoved
+    | Imported
     | Rewarded
     | Expired
     | Corrected

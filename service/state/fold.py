@@ -30,6 +30,7 @@ from service.state.events import (
     ExperimentDefined,
     ExperimentDeleted,
     Features,
+    Imported,
     Learned,
     LogTruncated,
     PolicyReset,
@@ -168,6 +169,8 @@ class State:
                 self._forget(position, event)
             case ArmUpserted() | ArmRemoved():
                 self._list(event)
+            case Imported():
+                pass  # it says who imported the rewards before it
 
     def _forget(self, position: int, event: ChangeDetected | Erased) -> None:
         """Forget a change's stale settlements, or the single settlements of erased decisions: the

@@ -20,7 +20,7 @@ async def serve(store: Store) -> None:
     services = assemble(Settings(store="memory://"), store, [bytes(32)])
     await services.log.open()
     definition = shop(lints={"kind": "lints", "draws": 16})
-    await services.admin.define("shop", Definition.model_validate(definition))
+    await services.admin.define("shop", Definition.model_validate(definition), "")
     for number in range(8):
         answer = await services.selector.select(SelectRequest({"pet": "cat"}, top_k=1 + number % 2))
         if number > 1:

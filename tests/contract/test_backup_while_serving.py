@@ -87,7 +87,7 @@ async def served(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     monkeypatch.setattr(reading, "SAY_SECONDS", 0.0)
     monkeypatch.setattr(backups, "PAGES", 8)
     services = await opened(url)
-    await services.admin.define("shop", Definition.model_validate(shop(**POLICIES)))
+    await services.admin.define("shop", Definition.model_validate(shop(**POLICIES)), "")
     day = Shop(services)
     for _ in range(200):
         await day.visit()

@@ -74,7 +74,7 @@ async def play(
     """Each policy learns from TURNS visits. hostile: and from as many for which a page asked, for
     one unit, and lied."""
     definition = shop(**{name: {**POLICIES[name], "learns_from": "own"} for name in policies})
-    await services.admin.define("shop", Definition.model_validate(definition))
+    await services.admin.define("shop", Definition.model_validate(definition), "")
     for turn in range(TURNS):
         for policy in policies:
             honest = SelectRequest(
@@ -113,7 +113,7 @@ async def rebuilt(services: Services, *conditions: Condition) -> dict[str, Rebui
 
 async def activate(services: Services, found: dict[str, Rebuilt]) -> None:
     for each in found.values():
-        await services.admin.stage(state_of(services), each.policy, each.artifact)
+        await services.admin.stage(state_of(services), each.policy, each.artifact, "")
     for _ in range(1_000):
         if not any(learner.staged for learner in state_of(services).learners.values()):
             return
@@ -171,7 +171,7 @@ async def test_rebuilt_heads_are_what_honest_visits_alone_would_have_made(
 @over_every_service
 async def test_a_correction_of_what_was_left_out_moves_nothing(services: Services) -> None:
     definition = shop(linucb={"kind": "linucb"}) | {"reward": {"default": 0.0}}
-    await services.admin.define("shop", Definition.model_validate(definition))
+    await services.admin.define("shop", Definition.model_validate(definition), "")
     question = SelectRequest({"pet": "cat"}, arms=["toy1"], caller="page")
     answer = await services.selector.select(question)
     row = decode_decision((await services.store.decisions("shop", 0, 1))[0].payload)
@@ -220,7 +220,7 @@ def test_what_has_no_head_to_learn_is_refused(tmp_path: Path) -> None:
 
     async def scenario(services: Services) -> None:
         definition = shop(random={"kind": "random"}, frozen={"kind": "linucb", "learning": False})
-        await services.admin.define("shop", Definition.model_validate(definition))
+        await services.admin.define("shop", Definition.model_validate(definition), "")
         await services.selector.select(SelectRequest({"pet": "cat"}, caller="page"))
         for policies, key, said in (
             (["random"], "page", "has no head"),

@@ -11,11 +11,11 @@ from service.log.stores import Store
 from service.log.stores.base import Append, Appended
 from service.observability.telemetry import Telemetry
 from service.offline.audit import Audit
-from service.state.events import Skipped, encode_event
+from service.state.events import SCHEMA, Skipped, encode_event
 from tests.contract.test_audit import serve
 from tests.support.stores import Backend, over_every_store
 
-UNREADABLE = b'{"schema":1,"event":{"type":"Rewarded","at":null}}'
+UNREADABLE = b'{"schema":%d,"event":{"type":"Rewarded","at":null}}' % SCHEMA
 
 
 def test_a_skip_by_one_service_lifts_the_quarantine_of_every_other(backend: Backend) -> None:

@@ -91,7 +91,8 @@ def test_what_is_folded_while_arms_are_encoded_is_not_missed(
     async def both() -> Any:
         state = wire.services.log.replicas.states["shop"]
         answer, _ = await asyncio.gather(
-            wire.services.selector.select(question), wire.services.admin.remove_arm(state, "ball")
+            wire.services.selector.select(question),
+            wire.services.admin.remove_arm(state, "ball", ""),
         )
         return answer
 

@@ -28,7 +28,7 @@ def test_two_replicas_that_come_back_late_expire_each_open_arm_once(rewarded: in
             Settings(store="memory://"), Line(disk, Random(0)), [bytes(32)], clock=clock
         )
         await services.log.open()
-        state, _ = await services.admin.define(NAME, definition_of("first"))
+        state, _ = await services.admin.define(NAME, definition_of("first"), "")
         answer = await services.selector.select(SelectRequest({"pet": "cat"}, NAME, top_k=2))
         shown = [one.arm for one in answer.decision.shown]
         if rewarded:

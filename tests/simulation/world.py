@@ -132,7 +132,7 @@ class World:
         for unit in units * TRIES:
             if unit in units:
                 try:
-                    await process.run(process.parts.eraser.erase(unit))
+                    await process.run(process.parts.eraser.erase(unit, ""))
                     units.remove(unit)
                 except StoreUnavailable:
                     await asyncio.sleep(0.5)
@@ -236,13 +236,13 @@ class World:
                 self._erasures[number] = None if gone is not None else unit
 
             self._erasures.append(unit)
-            self.ask(process, partial(process.parts.eraser.erase, unit), answered, rng)
+            self.ask(process, partial(process.parts.eraser.erase, unit, ""), answered, rng)
 
     def define(self, rng: Random) -> None:
         if process := self.serving(rng):
             self._revisions += 1
             definition = definition_of(self._aggregation, self._revisions)
-            define = partial(process.parts.admin.define, NAME, definition)
+            define = partial(process.parts.admin.define, NAME, definition, "")
             self.ask(process, define, lambda *_: None, rng)
 
     def train(self, rng: Random) -> None:
@@ -258,7 +258,7 @@ class World:
             artifact = rng.choice(self._artifacts[-3:])
             state = process.parts.log.replicas.states.get(NAME)
             assert state is not None, "a process serves, and has not got what was defined"
-            stage = partial(process.parts.admin.stage, state, TRAINED, artifact)
+            stage = partial(process.parts.admin.stage, state, TRAINED, artifact, "")
             self.ask(process, stage, lambda *_: None, rng)
 
     @property

@@ -52,7 +52,7 @@ def state_of(services: Services) -> State:
 
 
 async def define(services: Services, definition: dict[str, Any]) -> None:
-    await services.admin.define("shop", Definition.model_validate(definition))
+    await services.admin.define("shop", Definition.model_validate(definition), "")
 
 
 async def visit(services: Services, number: int) -> None:
@@ -90,13 +90,13 @@ async def first_day(services: Services) -> None:
         await visit(services, number)
     state = state_of(services)
     learner = state.learners["neural"]
-    await services.admin.stage(state, "neural", artifact(learner, state.position))
+    await services.admin.stage(state, "neural", artifact(learner, state.position), "")
     await visit(services, 3)
     while learner.staged:
         await services.log.replicas.follow(0.01)
     await visit(services, 4)
-    await services.admin.remove_arm(state, "bed2")
-    await services.admin.upsert_arms(state, {"bed2": {"kind": "toy"}, "bed3": {"kind": "bed"}})
+    await services.admin.remove_arm(state, "bed2", "")
+    await services.admin.upsert_arms(state, {"bed2": {"kind": "toy"}, "bed3": {"kind": "bed"}}, "")
     await define(services, shop(**{**POLICIES, "watcher": {**POLICIES["watcher"], "bank": 7}}))
     await visit(services, 5)
 
@@ -112,7 +112,7 @@ async def second_day(services: Services) -> None:
     for question in [SelectRequest({"pet": "cat"}, "shop")] * 5:
         answer = await services.selector.select(question)
         await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
-    await services.admin.delete(state)
+    await services.admin.delete(state, "")
     await define(services, shop())
     await visit(services, 7)
 

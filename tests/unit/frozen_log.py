@@ -17,6 +17,7 @@ from service.state.events import (
     Decision,
     Erased,
     Expired,
+    Imported,
     LogTruncated,
     Shortlist,
     Shown,
@@ -85,6 +86,7 @@ def written() -> tuple[Log, Snapshot]:
     log.define(shop())
     log.upsert("food9", {"kind": "food"})
     log.remove("food2")
+    log.write(Imported(at=0.0, by="ops", policy="linucb", visits=3))
     log.write(Activated(at=0.0, decision="ahead"))
     log.write(Skipped(at=0.0, position=log.state.position + 1, reason="damaged"))
     _settle_some(log, 24)

@@ -49,7 +49,7 @@ def audited(*plays: Play, then: Callable[[MemoryStore], None] | None = None) -> 
 
 
 async def erase(services: Services) -> None:
-    await services.eraser.erase("ann")
+    await services.eraser.erase("ann", "")
 
 
 async def twelve(services: Services) -> None:

@@ -63,7 +63,9 @@ def over_two_experiments(scenario: Scenario, *, shared: bool = False) -> Test:
         try:
             for name in ("slow", "quick"):
                 linucb = {"kind": "linucb", "features": ["pet x kind"]}
-                await services.admin.define(name, Definition.model_validate(shop(linucb=linucb)))
+                await services.admin.define(
+                    name, Definition.model_validate(shop(linucb=linucb)), ""
+                )
                 for _ in range(2):  # decisions of a size that nobody has measured take the lock
                     await token(services, name)
             async with asyncio.timeout(10):

@@ -331,7 +331,7 @@ def test_what_was_erased_is_left_out_and_the_rest_is_evaluated() -> None:
             await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
 
     async def erase(services: Services) -> None:
-        await services.eraser.erase("ann")
+        await services.eraser.erase("ann", "")
 
     result = found(played(visits(40), ann, visits(40), erase), least_effective=5.0)
     assert (result.decisions, result.erased) == (80, 10)

@@ -178,7 +178,7 @@ def imported(
         ]
         if last is not None:
             history[-1] = replace(history[-1], propensity=last, probabilities=None)
-        await services.importer.take(state_of(services), "linucb", history, skip_refused=False)
+        await services.importer.take(state_of(services), "linucb", history, "", skip_refused=False)
 
     return played(play)
 

@@ -100,7 +100,7 @@ def test_whatever_is_accepted_is_decided_and_learned(
 ) -> None:
     async def scenario(services: Services) -> None:
         settings = POLICIES[policy]
-        await services.admin.define("e", definition(settings, 3, "n0 x n1", "n2 x price"))
+        await services.admin.define("e", definition(settings, 3, "n0 x n1", "n2 x price"), "")
         await play(services, 3, size, 120 if "form" in settings else 30)  # beyond a block of rows
 
     run_virtual(live(MemoryStore(), scenario))
@@ -116,7 +116,7 @@ def test_a_product_beyond_all_bounds_is_refused_when_it_is_defined() -> None:
             wide = {"type": "numeric", "scale": 1.0, "min": -1e9, "max": 1e9}
             whole["features"]["context"][name] = wide
         with pytest.raises(Invalid) as caught:
-            await services.admin.define("e", Definition.model_validate(whole))
+            await services.admin.define("e", Definition.model_validate(whole), "")
         [fault] = caught.value.faults
         assert fault.path == "policies.p.features"
         assert "give its features a clip, or min and max closer" in fault.message
@@ -131,7 +131,7 @@ def test_the_same_product_of_bounded_numbers_is_taken(bounds: dict[str, float]) 
         whole["features"]["context"][name] = {"type": "numeric", **bounds}
 
     async def scenario(services: Services) -> None:
-        await services.admin.define("e", Definition.model_validate(whole))
+        await services.admin.define("e", Definition.model_validate(whole), "")
         size = min(9.0, bounds.get("max", 9.0))
         await play(services, 18, lambda rng: size, 10)
 

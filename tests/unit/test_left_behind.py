@@ -74,7 +74,7 @@ async def erase(services: Services, first: int) -> None:
     rows = await services.store.decisions("shop", 0, first)
     decisions = [decode_decision(row.payload) for row in rows]
     live = services.log.replicas.by_name["shop"]
-    await services.eraser._erase_decisions(live, {row.id: row for row in decisions})
+    await services.eraser._erase_decisions(live, {row.id: row for row in decisions}, "")
 
 
 async def trim(store: MemoryStore, services: Services, kept: int = 0) -> int:
@@ -151,7 +151,7 @@ async def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
     await services.log.close()
     again = await start(store)
     with pytest.raises(Conflict, match="erased"):
-        await again.admin.stage(state_of(again), "net", packed)
+        await again.admin.stage(state_of(again), "net", packed, "")
     await again.log.close()
 
 
@@ -222,7 +222,7 @@ async def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
         state = state_of(first)
         learner = state.learners["net"]
         packed = artifact(learner, state.position)
-        assert await first.admin.stage(state, "net", packed) == 1
+        assert await first.admin.stage(state, "net", packed, "") == 1
         await asyncio.sleep(0.5)
         assert learner.active.number == 0
         let_go.set()
@@ -241,7 +241,7 @@ async def test_a_version_may_be_caught_up_by_two_at_once(
     for number in range(3):
         await visit(services, number)
     learner = state_of(services).learners["net"]
-    await services.admin.stage(state_of(services), "net", artifact(learner, 2))
+    await services.admin.stage(state_of(services), "net", artifact(learner, 2), "")
     late, read = Replica(store, Telemetry(), State("shop")), store.read
     for record in await read("shop", 0, 1_000):
         await late.apply(record.position, decode_event(record.payload))

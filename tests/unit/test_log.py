@@ -94,7 +94,7 @@ def test_a_replica_folds_what_another_appended_before_its_own_event() -> None:
                 await services.log.open()
                 stack.push_async_callback(services.log.close)
             linucb = {"kind": "linucb", "features": ["pet x kind"]}
-            await one.admin.define("shop", Definition.model_validate(shop(linucb=linucb)))
+            await one.admin.define("shop", Definition.model_validate(shop(linucb=linucb)), "")
             await other.log.replicas.join("shop")
             for services in (one, one, other):
                 await rewarded(services)

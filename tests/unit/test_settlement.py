@@ -36,7 +36,7 @@ def serving(scenario: Callable[[Services], Awaitable[None]], **reward: Any) -> N
         await services.log.open()
         definition = shop(linucb=LINUCB) | {"reward": {"range": [0, 10], **reward}}
         try:
-            await services.admin.define("shop", Definition.model_validate(definition))
+            await services.admin.define("shop", Definition.model_validate(definition), "")
             await scenario(services)
         finally:
             await services.log.close()
@@ -120,7 +120,7 @@ def test_a_late_reward_of_what_a_new_head_never_saw_leaves_it_at_the_prior() -> 
         state = await services.experiments.find("shop")
         await services.expiry.expire(state, answer.decision)
         definition = shop(linucb=LINUCB | {"ridge": 2.0}) | {"reward": {"range": [0, 10]}}
-        await services.admin.define("shop", Definition.model_validate(definition))
+        await services.admin.define("shop", Definition.model_validate(definition), "")
         assert await told(services, answer.token, reward=9.0) == "corrected"
         assert b_of(services) == 0.0
 
