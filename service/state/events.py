@@ -245,7 +245,6 @@ ChangingEvent = (
     | PolicyReset
     | ArmUpserted
     | ArmRemoved
-    | Imported
     | Rewarded
     | Expired
     | Corrected
@@ -256,7 +255,7 @@ ChangingEvent = (
 )
 """Events that change what an experiment serves or has learned."""
 
-AnyEvent = ChangingEvent | Activated | Skipped | LogTruncated | Tombstone
+AnyEvent = ChangingEvent | Activated | Imported | Skipped | LogTruncated | Tombstone
 
 
 class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

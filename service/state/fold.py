@@ -114,7 +114,7 @@ class State:
         elif isinstance(event, LogTruncated):
             self.lost_to = max(self.lost_to, event.last)
             self.lost_at = max(self.lost_at, event.at)
-        elif not isinstance(event, Activated):  # marks hold what was shown
+        elif not isinstance(event, Activated | Imported):  # marks hold what was shown
             self._change(position, event, artifact)
         for learner in self.learners.values():
             if learner.staged and learner.staged.folded_to == position - 1:
@@ -169,8 +169,6 @@ class State:
                 self._forget(position, event)
             case ArmUpserted() | ArmRemoved():
                 self._list(event)
-            case Imported():
-                pass  # it says who imported the rewards before it
 
     def _forget(self, position: int, event: ChangeDetected | Erased) -> None:
         """Forget a change's stale settlements, or the single settlements of erased decisions: the
