@@ -89,7 +89,7 @@ class Unlogged:
             return earlier
         if not self.has_room_for(row):
             if lost:
-                self._telemetry.overflowed.inc()
+                self._telemetry.lost.inc()
             return row
         self.bytes += size_of(row)
         self._rows[key] = row

@@ -174,8 +174,9 @@ class Telemetry:
             "forage_unlogged_decisions_total",
             "Decisions that were answered before, or without, being logged.",
         )
-        self.overflowed = counter(
-            "forage_lost_decisions_total", "Unlogged decisions that the buffer had no room for."
+        self.lost = counter(
+            "forage_lost_decisions_total",
+            "Unlogged decisions that the buffer had no room for, or whose process has ended.",
         )
         self.degraded = gauge("forage_degraded", "1 while the log cannot be written.")
         self.durability_changes = counter(

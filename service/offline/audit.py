@@ -74,6 +74,7 @@ class Audit:
         # None: the log broke, or has yet to come to its origin
         self._replica: Replica | None = Replica(store, self._telemetry, State(experiment))
         self._missing: set[str] = set()
+        self._unlogged: set[str] = set()
         self._oldest_closed = inf
         self._unexplained: set[int] = set()  # tombstones that no erasure has named yet
         self._settled = Settled(store, experiment)
@@ -106,6 +107,7 @@ class Audit:
             found.add(fault)
         async for fault in self._settled.misplaced():
             found.add(fault)
+        found.unlogged = len(self._unlogged)
         known = found.decisions + len(self._missing) + found.trimmed + found.erased
         if (lost := counted - known) > 0:
             what = f"{lost} more rows were kept once than are there now"
@@ -233,6 +235,9 @@ class Audit:
         """Against the row of its decision and the marks that it was appended under."""
         payload = await self._store.decision(self._name, event.decision)
         if payload is None:
+            if event.unlogged:
+                self._unlogged.add(event.decision)
+                return
             if self._found.trimmed and event.at <= self._oldest_closed:
                 return  # its row was trimmed with the first
             if event.decision not in self._missing:

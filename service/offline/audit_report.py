@@ -42,6 +42,7 @@ class AuditReport:
     orphaned     the same of those that differ, and whose head may have folded events that the log
                  has lost since
     losses       times that the log has lost its last events
+    unlogged     rewarded decisions without a row, whose answers said that they were not logged
     trimmed      rows deleted by age          erased      rows deleted on request
     tombstones   events of erased decisions   imported   rows that another system decided
     """
@@ -53,6 +54,7 @@ class AuditReport:
     earlier: int = 0
     orphaned: int = 0
     losses: int = 0
+    unlogged: int = 0
     trimmed: int = 0
     erased: int = 0
     tombstones: int = 0
@@ -99,6 +101,11 @@ class AuditReport:
             lines.append(
                 f"  the log has lost its last events {self.losses:,} times: of {self.orphaned:,} "
                 "decisions whose heads may have folded them, the choices alone were checked"
+            )
+        if self.unlogged:
+            lines.append(
+                f"  {self.unlogged:,} rewarded decisions have no row: they were answered while the "
+                'log was gone ("logged": false), and the process ended before it wrote them'
             )
         if self.trimmed or self.erased:
             lines.append(

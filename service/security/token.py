@@ -53,8 +53,9 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     shown      empty where it would be too long: the decision row has it
     deferred   nothing is learned of it before it is activated
-    contested  made under a key while the log was gone or slow: another process may have answered
-               the key too, and the row tells which decision counts
+    unlogged   answered while the log was gone or slow: its row may never come
+    contested  and made under a key: another process may have answered the key too, and the row
+               tells which decision counts
     """
 
     id: str
@@ -66,6 +67,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     reward_by: float
     accept_until: float
     deferred: bool = False
+    unlogged: bool = False
     contested: bool = False
 
     @property
@@ -110,6 +112,10 @@ class TokenSealer:
             hashlib.sha256(b"forage request" + secret).digest() for secret in secrets
         ]
         self.rotated = len(secrets) > 1
+
+    def is_own(self, token: str) -> bool:
+        """Whether this process has sealed a token, since its secrets last changed."""
+        return token.startswith(text_of(self._prefix))
 
     def seal(self, ticket: Ticket) -> str:
         """At most LIMIT characters where what was shown is short enough or left out."""

@@ -135,6 +135,7 @@ class Settlement:
     """Arms of one decision that settle together.
 
     closes      these are all of its arms: the decision is no longer due
+    unlogged    the decision was answered without the log
     reward_id   None for the default reward
     ignored     arms whose reward cannot count: another one was first
     repeated    the reward of some arm has counted already
@@ -149,6 +150,7 @@ class Settlement:
     closes: bool
     reward_id: str | None
     rules: RewardRules
+    unlogged: bool = False
     ignored: list[str] = field(default_factory=list)
     repeated: bool = False
 
@@ -161,6 +163,7 @@ class Settlement:
             schema_version=self.schema_version,
             settled=[one for arm in self.arms if (one := arm.settled(self.rules))],
             reward_by=0.0 if self.rules.default is None else self.reward_by,
+            unlogged=self.unlogged,
         )
         if self.reward_id is None:
             return Expired(**asdict(rewarded))

@@ -1,6 +1,7 @@
 """Token and row of a decision."""
 
 import msgspec
+from msgspec import structs
 
 from service.bandits import rules
 from service.definition.select_request import InlineArm, SelectRequest
@@ -70,7 +71,7 @@ class Recorder:
             shortlist=lookup.shortlist,
             untried=lookup.untried,
         )
-        token, whole = self.token(state.name, decision)
+        token, whole = self.token(state.name, decision, logged=True)
         waits = reward.default is not None and not request.deferred
         due = reward_by if waits else None
         payload = encode_decision(decision)
@@ -101,29 +102,27 @@ class Recorder:
         return (ids, inline) == (decision.arms, decision.inline)
 
     def token(
-        self, experiment: str, decision: Decision, *, contested: bool = False
+        self, experiment: str, decision: Decision, *, logged: bool, keyed: bool = False
     ) -> tuple[str, bool]:
         """The token, and whether it holds the shown arms: beyond the limit of a token the row
-        alone does. contested: as `Ticket` has it."""
+        alone does. keyed: made under a client's idempotency key."""
         shown = [
             ShownArm(arm.arm, arm.propensity, bytes_of(arm.x), arm.inline) for arm in decision.shown
         ]
-        token = self._sealer.seal(_ticket(experiment, decision, shown, contested))
+        ticket = Ticket(
+            decision.id,
+            experiment,
+            decision.policy,
+            decision.model_version,
+            decision.schema_version,
+            shown,
+            decision.reward_by,
+            decision.accept_until,
+            decision.deferred,
+            unlogged=not logged,
+            contested=keyed and not logged,
+        )
+        token = self._sealer.seal(ticket)
         if len(token) <= LIMIT:
             return token, True
-        return self._sealer.seal(_ticket(experiment, decision, [], contested)), False
-
-
-def _ticket(experiment: str, decision: Decision, shown: list[ShownArm], contested: bool) -> Ticket:
-    return Ticket(
-        decision.id,
-        experiment,
-        decision.policy,
-        decision.model_version,
-        decision.schema_version,
-        shown,
-        decision.reward_by,
-        decision.accept_until,
-        decision.deferred,
-        contested,
-    )
+        return self._sealer.seal(structs.replace(ticket, shown=[])), False

@@ -280,8 +280,9 @@ class Selector:
         if stored.payload is not row.payload and stored.payload != row.payload:
             return self._repeat(state.name, lookup.request, stored)  # a key came twice at once
         token = recorded.token
-        if lookup.request.key is not None and not stored.logged:
-            token, _ = self._recorder.token(state.name, decision, contested=True)
+        if not stored.logged:
+            keyed = lookup.request.key is not None
+            token, _ = self._recorder.token(state.name, decision, logged=False, keyed=keyed)
         first = decision.shown[0]
         shown, candidates = len(decision.shown), len(lookup.candidates.ids)
         recent = (
@@ -311,7 +312,7 @@ class Selector:
         if not self._recorder.repeats(request, decision):
             raise Conflict("this Idempotency-Key came with another request before")
         self._telemetry.repeated.labels(name).inc()
-        token, _ = self._recorder.token(name, decision, contested=not stored.logged)
+        token, _ = self._recorder.token(name, decision, logged=stored.logged, keyed=True)
         return Answer(decision, token, name, stored.logged)
 
 

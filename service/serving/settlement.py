@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
@@ -84,7 +85,17 @@ class Settlements:
         outcome = await self.settle(state, ticket, arms, len(shown), request.reward_id)
         _expect_learnable(state, ticket.schema_version)  # a deletion may have come first
         self.count(state, ticket.policy, outcome.status)
+        if ticket.unlogged and outcome.status == "accepted":
+            await self._count_lost(ticket, request.decision_id)
         return outcome
+
+    async def _count_lost(self, ticket: Ticket, token: str) -> None:
+        """Count a decision as lost if another process answered it and its row is nowhere: that
+        process has ended, most likely. A process counts its own as it drops them."""
+        if not self._sealer.is_own(token):
+            with suppress(StoreUnavailable):  # the reward is accepted already
+                found = await self._log.committer.decision(ticket.experiment, ticket.id)
+                self._telemetry.lost.inc(found is None)
 
     def count(self, state: State, policy: str, outcome: str) -> None:
         self._telemetry.rewards.labels(state.name, policy, outcome).inc()
@@ -163,6 +174,7 @@ class Settlements:
             len(arms) == slots,
             reward_id,
             state.definition.reward,
+            unlogged=isinstance(source, Ticket) and source.unlogged,
         )
         if await self._append(state, settlement):
             return Outcome("accepted")

@@ -86,6 +86,7 @@ class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
     schema_version   of the features `x`; heads of other versions do not fold it
     settled          a slate settles as one event; empty where the user saw none of the rest
     reward_by        of the decision, when its default reward is due; 0: no default is waited for
+    unlogged         the decision was answered without the log, which may never have its row
     """
 
     decision: str
@@ -93,6 +94,7 @@ class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
     schema_version: int
     settled: list[Settled]
     reward_by: float = 0.0
+    unlogged: bool = False
 
     @property
     def defaulted(self) -> bool:

@@ -5,6 +5,8 @@ from math import inf
 
 import pytest
 
+from service.offline.audit import Audit
+from service.offline.audit_report import table
 from tests.http.test_decisions import EMBEDDED, PHOTO
 from tests.support.clock import VirtualClock
 from tests.support.service import Wire, expect_problem, serving
@@ -87,13 +89,14 @@ def test_the_service_is_alive_and_not_ready(wire: Wire, disk: Disk) -> None:
     healthy = wire.get("/healthz").json()
     assert (healthy["status"], healthy["store"]) == ("ok", "memory")
     assert "process" in healthy["durability"]
-    assert wire.get("/readyz").json() == {"ready": True, "positions": {"shop": 1}}
+    ready = wire.get("/readyz").json()
+    assert (ready["ready"], ready["positions"]) == (True, {"shop": 1})
     disk.full = True
     wire.select()
     degraded = wire.get("/healthz")  # alive: a restart would mend nothing
     assert (degraded.status_code, degraded.json()["status"]) == (200, "degraded")
     ready = wire.get("/readyz")
-    assert (ready.status_code, ready.json()["ready"]) == (503, False)
+    assert (ready.status_code, ready.json()["reason"]) == (503, "degraded")
     returns(wire, disk)
     assert wire.get("/readyz").status_code == 200
     assert wire.get("/healthz").json()["status"] == "ok"
@@ -207,3 +210,36 @@ def test_a_metric_says_how_long_an_outage_the_memory_bridges(disk: Disk) -> None
             wire.metrics()["forage_buffer_seconds"] > 1_000
         )  # the rate is that of the last minute
         disk.full = False
+
+
+def test_a_decision_that_ended_with_its_process_can_be_rewarded_and_audited(disk: Disk) -> None:
+    """Its answer said that it was not logged. The service is killed before the log is back."""
+    with serving(disk) as wire:
+        disk.full = True
+        late = wire.select(policy="linucb")
+        disk.full = False
+        wire.until(lambda: not wire.services.log.committer.degraded)
+        disk.full = True
+        lost = wire.select(policy="linucb")
+        assert not lost["logged"]
+        assert wire.metrics()["forage_lost_decisions_total"] == 0
+    disk.full = False
+    with serving(disk) as wire:
+        assert wire.reward(late, 1.0) == "accepted"
+        assert wire.metrics()["forage_lost_decisions_total"] == 0
+        assert [wire.reward(lost, 1.0) for _ in range(2)] == ["accepted", "duplicate"]
+        assert wire.metrics()["forage_lost_decisions_total"] == 1
+        report = wire.run(Audit(disk, "shop").run())
+        assert report.clean
+        assert (report.unlogged, report.row()["missing"]) == (1, 0)
+        assert "1 rewarded decisions have no row" in table([report])
+
+
+def test_a_row_that_somebody_deleted_is_still_missing(wire: Wire, disk: Disk) -> None:
+    decision = wire.select(policy="linucb")
+    assert wire.reward(decision, 1.0) == "accepted"
+    shop = disk._experiments["shop"]
+    del shop.decisions[decision["id"]], shop.numbers[decision["id"]]
+    report = wire.run(Audit(disk, "shop").run())
+    assert not report.clean
+    assert (report.unlogged, report.row()["missing"]) == (0, 1)
