@@ -27,7 +27,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: all install lock demo test nightly lowest newest coverage sdk slow check fix serve openapi settings swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
+.PHONY: all install lock demo test nightly lowest newest coverage sdk slow check fix secrets serve openapi settings swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -109,7 +109,7 @@ pictures: $(VENV)/.docs  ## Make every picture of README and docs anew (three mi
 alerts:  ## Check and test the alert rules, check the dashboard's queries (needs promtool)
 	@command -v promtool >/dev/null || { echo "the alert rules are tested with promtool, which is not" \
 		"on the PATH: apt-get install prometheus" >&2; exit 1; }
-	cd deploy/prometheus && promtool check config prometheus.yml && promtool test rules rules_test.yml
+	cd deploy/prometheus && promtool check config --syntax-only prometheus.yml && promtool test rules rules_test.yml
 	@mkdir -p out
 	$(PYTHON) .ci/queries out/queries.yml && promtool check rules out/queries.yml
 
@@ -126,6 +126,9 @@ check: $(VENV)/.test  ## Check format, lint, imports and types
 fix: $(VENV)/.test  ## Format, and repair what the linter can repair
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+secrets: $(VENV)/.sim  ## Make the passwords and keys that docker-compose.yml mounts, in deploy/secrets
+	@BIN=$(BIN) sh .ci/secrets
 
 serve: $(VENV)/.train  ## Start the service on the embedded store
 	$(BIN)/forage serve $(ARGS)
