@@ -1,9 +1,11 @@
 """Routes of past decisions, and of the health of the service."""
 
+import gzip
+import re
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service import __version__
@@ -14,6 +16,9 @@ from service.http.schemas import ActivationAnswer, Health, Readiness, Recovering
 from service.http.strict import StrictRoute
 from service.security.access import granted
 from service.serving.explain import DecisionAnswer, explain
+
+GZIP: Final = re.compile(r"(?:^|,)\s*gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?:,|$)", re.I)
+"""In Accept-Encoding: gzip, unless its weight is 0."""
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -108,9 +113,10 @@ async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> 
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def metrics(services: ServicesDep) -> Response:
-    """Prometheus text format."""
-    return Response(
-        services.telemetry.expose(services.log.replicas.policies),
-        media_type=CONTENT_TYPE_LATEST,
-    )
+async def metrics(request: Request, services: ServicesDep) -> Response:
+    """Prometheus text format, compressed where the caller accepts gzip."""
+    text = services.telemetry.expose(services.log.replicas.policies)
+    headers = {"Vary": "Accept-Encoding"}
+    if GZIP.search(request.headers.get("Accept-Encoding", "")):
+        text, headers["Content-Encoding"] = gzip.compress(text, 1), "gzip"
+    return Response(text, headers=headers, media_type=CONTENT_TYPE_LATEST)

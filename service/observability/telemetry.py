@@ -6,13 +6,22 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
+from platform import python_version
 from time import time
 from typing import Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from service import __version__
 from service.clock import SYSTEM, Clock
 from service.observability.drift import Drift
 
@@ -138,6 +147,10 @@ class Telemetry:
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self.clock = clock
         self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        Info("forage_build", "1, with the version of this process.", registry=registry).info(
+            {"version": __version__, "python": python_version()}
+        )
         counts = partial(Labelled[Count], Count, registry=registry)
         timings = partial(Labelled[Timing], Timing, registry=registry)
         counter = partial(Counter, registry=registry)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from service import __version__
 from tests.support.metrics import documented, families, used
 from tests.support.service import Wire, serving
 
@@ -172,3 +173,33 @@ def test_what_callers_invent_makes_no_series(wire: Wire) -> None:
         invent(number)
     assert wire.metrics().keys() == before
     assert not any("invented" in name for name in before)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "encoding"),
+    [
+        ("gzip", "gzip"),
+        ("deflate, GZIP;q=0.5", "gzip"),
+        ("gzip;q=1.0,identity", "gzip"),
+        ("gzip;q=0", None),
+        ("gzip; q=0.000, identity", None),
+        ("xgzip", None),
+        ("identity", None),
+        ("", None),
+    ],
+)
+def test_a_scrape_is_compressed_where_that_is_accepted(
+    wire: Wire, accepted: str, encoding: str | None
+) -> None:
+    answer = wire.get("/metrics", headers={"Accept-Encoding": accepted})
+    assert answer.headers.get("content-encoding") == encoding
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert "forage_decisions_total" in answer.text
+    if encoding:
+        assert int(answer.headers["content-length"]) * 4 < len(answer.content)
+
+
+def test_the_version_is_exposed(wire: Wire) -> None:
+    [(name, value)] = [each for each in wire.metrics().items() if "forage_build_info" in each[0]]
+    assert f'version="{__version__}"' in name
+    assert value == 1

@@ -15,7 +15,9 @@ from tests.support.service import Wire, serving
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "metrics.md"
-ROW = re.compile(r"^\| `(forage_\w+)` \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
+ROW = re.compile(
+    r"^\| `((?:forage|process)_\w+)` \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$", re.MULTILINE
+)
 
 
 class Documented(NamedTuple):
