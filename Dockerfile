@@ -17,8 +17,9 @@ WORKDIR /src
 # These are the steps of `make install`, with stand-ins for the packages.
 COPY Makefile pyproject.toml constraints.txt ./
 COPY clients/python/pyproject.toml clients/python/
-RUN mkdir service simulator_client clients/python/forage_client \
-    && touch README.md LICENSE service/__init__.py simulator_client/__init__.py \
+COPY service/__init__.py service/
+RUN mkdir simulator_client clients/python/forage_client \
+    && touch README.md LICENSE simulator_client/__init__.py \
         clients/python/README.md clients/python/forage_client/__init__.py \
     && make install VENV=/opt/forage EXTRAS='archive postgres' EDITABLE=
 

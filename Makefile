@@ -27,7 +27,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: all install lock demo test nightly lowest newest coverage sdk slow check fix secrets serve openapi settings swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
+.PHONY: all install lock release demo test nightly lowest newest coverage sdk slow check fix secrets serve openapi settings swagger-ui attack bench learning statistics chaos mutants e2e pictures alerts drills clean help
 
 all: check test  ## Check and test (the default)
 
@@ -135,6 +135,9 @@ serve: $(VENV)/.train  ## Start the service on the embedded store
 
 lock:  ## Write constraints.txt anew, from the newest versions that pyproject.toml allows
 	@sh .ci/lock
+
+release: $(VENV)/.test  ## Build wheels and npm package in dist/, and try each in an empty environment
+	$(BIN)/python .ci/release
 
 openapi: $(VENV)/.test  ## Write the pinned OpenAPI description anew
 	@mkdir -p out

@@ -1,3 +1,3 @@
 """Forage: an online recommendation service that learns from every click."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

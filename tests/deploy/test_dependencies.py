@@ -1,6 +1,7 @@
 """Requirements: declared where they are imported, bounded, and pinned by constraints.txt."""
 
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from service import __version__
 from tests.support.metrics import ROOT
 
 FORAGE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -17,6 +19,7 @@ CLIENT = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text(encodi
     "project"
 ]
 EXTRAS: dict[str, list[str]] = FORAGE["optional-dependencies"]
+SDK = json.loads((ROOT / "service/http/static/sdk/package.json").read_text(encoding="utf-8"))
 OURS = {FORAGE["name"], CLIENT["name"]}
 CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 PINNED = dict(line.split("==") for line in CONSTRAINTS if not line.startswith("#"))
@@ -105,6 +108,12 @@ def test_a_package_whose_insides_are_used_has_an_upper_bound(name: str) -> None:
 def test_constraints_are_exact_and_name_no_place() -> None:
     for line in CONSTRAINTS:
         assert re.fullmatch(r"# [^/]*|[\w.-]+==[0-9][\w.]*", line), line
+
+
+def test_packages_are_released_together() -> None:
+    """The version of the service is in its code alone; its clients have the same."""
+    assert "version" not in FORAGE
+    assert {CLIENT["version"], SDK["version"]} == {__version__}
 
 
 def test_what_installs_uses_them() -> None:
