@@ -76,13 +76,13 @@ class Overload:
         self._before_id, self._after_id = body.split(b"{id}")
         self._refused, self._reported_at = 0, -inf
 
-    def refusal(self, method: bytes, target: bytes, headers: Headers) -> Refusal | None:
+    def refusal(self, method: bytes, path: bytes, headers: Headers) -> Refusal | None:
         """Return the answer to a request that is refused, and None for any other.
 
-        target    of the request line
+        path      decoded, as requests are routed by it
         headers   with names in lower case
         """
-        route = self._routes.get(target.partition(b"?")[0])
+        route = self._routes.get(path)
         if route is None or method != b"POST" or self._admits(route.bound):
             return None
         route.shed.inc()

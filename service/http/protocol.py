@@ -6,10 +6,12 @@ idle connections (`timeout_keep_alive`), and the kernel those whose client does 
 """
 
 import asyncio
+import re
 import resource
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, Literal
+from urllib.parse import unquote_to_bytes
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import (
@@ -41,6 +43,10 @@ IDLE_SECONDS: Final = 1
 """Idle time after which a service that stops ends a connection: busy clients ask again sooner."""
 UNREAD_SECONDS: Final = 0.1
 """Least time of an idle connection once the service stops: it reads what the kernel has of it."""
+
+MALFORMED: Final = ("malformed-http", "This is not HTTP")
+PLAIN: Final = re.compile(rb"/(?!/)[\w.~/-]*(\?[\w.~/=&+-]*)?", re.ASCII)
+"""Targets whose path needs no decoding: nearly all."""
 
 
 def protocol(services: Services) -> Callable[..., asyncio.Protocol]:
@@ -127,6 +133,22 @@ class BoundedProtocol(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep a connection whose client has closed its own side until what was received whole is
+        answered."""
+        if self._ended or not self._is_answering():
+            return False
+        if self._part == "body":  # of the latest request
+            if self.cycle is self._running:
+                return False
+            self.pipeline.popleft()
+            assert self._running is not None
+            self.cycle = self.pipeline[0][0] if self.pipeline else self._running
+        self._part = None
+        self._stop_timer()
+        self.cycle.keep_alive = False
+        return True
+
     # -- reading -------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
@@ -156,7 +178,7 @@ class BoundedProtocol(HttpToolsProtocol):
                     )
                     return
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):  # the latter of CONNECT
-            self._refuse(400, "malformed-http", "This is not HTTP", "the request cannot be parsed")
+            self._refuse(400, *MALFORMED, "the request cannot be parsed")
             return
         if self._part is not None and self._timer is None:
             self._received = 0
@@ -176,13 +198,23 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if not self.parser.should_upgrade():
-            self._advance("body")
-            self._shed = self._shed_load()
-            if not self._shed:
-                super().on_headers_complete()
-                if self._services.lifecycle.draining:
-                    self._end_after(self.cycle)
+        if self.parser.should_upgrade():
+            return
+        if self._ended:
+            self._shed = True
+            return
+        try:
+            path = self._read_target()
+        except ValueError as fault:
+            self._shed = True
+            self._refuse(400, *MALFORMED, str(fault))
+            return
+        self._advance("body")
+        self._shed = self._shed_load(path)
+        if not self._shed:
+            super().on_headers_complete()
+            if self._services.lifecycle.draining:
+                self._end_after(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         self._loose = 0
@@ -196,15 +228,40 @@ class BoundedProtocol(HttpToolsProtocol):
             if not self._shed:
                 super().on_message_complete()
 
-    def _shed_load(self) -> bool:
+    def _read_target(self) -> bytes:
+        """Return the decoded path. A target that names a host has it replace `Host`. Raises
+        ValueError for a head that has no single meaning."""
+        names, version = [name for name, _ in self.headers], self.parser.get_http_version()
+        hosts = names.count(b"host")
+        if hosts > 1 or (hosts == 0 and version != "1.0"):
+            raise ValueError("a request names its host once")
+        if version == "1.0" and b"transfer-encoding" in names:
+            raise ValueError("HTTP/1.0 has no Transfer-Encoding")
+        if PLAIN.fullmatch(self.url):
+            return self.url.partition(b"?")[0]
+        target = httptools.parse_url(self.url)
+        path, query = target.path or b"/", target.query or b""
+        if target.host is not None:
+            host = b"[%b]" % target.host if b":" in target.host else target.host
+            host += b"" if target.port is None else b":%d" % target.port
+            self.headers[:] = [field for field in self.headers if field[0] != b"host"]
+            self.headers.append((b"host", host))
+            self.url = path + (b"?" + query if query else b"")
+        path = unquote_to_bytes(path)
+        for part in (path, unquote_to_bytes(query)):
+            try:
+                part.decode()
+            except UnicodeDecodeError:
+                raise ValueError("the target is not UTF-8") from None
+        return path
+
+    def _shed_load(self, path: bytes) -> bool:
         """Refuse the request whose head was read if the service is overloaded. One that waits for
         the answer to an earlier request of its connection is served in its turn."""
-        if self._ended:
-            return True
         if self._is_answering():
             return False
         method, headers = self.parser.get_method(), self.headers
-        refusal = self._services.overload.refusal(method, self.url, headers)
+        refusal = self._services.overload.refusal(method, path, headers)
         if refusal is None:
             return False
         keep = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()

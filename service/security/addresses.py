@@ -41,7 +41,6 @@ class Addresses:
             return self._forwarded(near, forwarded)
         if forwarded and not self._trusted and not near.is_global:
             self._warn(near)
-            return None
         return client_of(near)
 
     def _forwarded(self, near: IpAddress, forwarded: list[tuple[bytes, bytes]]) -> str | None:
@@ -66,12 +65,12 @@ class Addresses:
         return any(address in network for network in self._trusted)
 
     def _warn(self, near: IpAddress) -> None:
-        """Once: all visitors have the address of an undeclared proxy."""
+        """Once: all visitors share the address, and so the rate, of an undeclared proxy."""
         if not self._warned:
             self._warned = True
             logger.warning(
-                "requests come through a proxy at %s: list it in FORAGE_TRUSTED_PROXIES, or no "
-                "visitor has a rate of his own",
+                "requests come through a proxy at %s: list it in FORAGE_TRUSTED_PROXIES, or all "
+                "visitors share its rate per address",
                 near,
             )
 

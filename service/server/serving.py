@@ -87,7 +87,7 @@ async def _started(services: Services, serving: asyncio.Task[None]) -> bool:
         await asyncio.gather(starting, return_exceptions=True)
         return False
     starting.result()
-    return True
+    return not services.lifecycle.draining
 
 
 async def _serve(services: Services, port: int, serving: asyncio.Task[None]) -> None:

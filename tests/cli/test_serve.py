@@ -76,6 +76,15 @@ def test_a_body_that_is_too_large_is_answered_and_the_next_request_too(
     assert zoo.get("/healthz")["status"] == "ok"
 
 
+def test_a_client_that_closes_its_side_gets_its_answer(zoo: Serving) -> None:
+    host, port = zoo.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), START_S) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        client.shutdown(socket.SHUT_WR)
+        found = b"".join(iter(lambda: client.recv(65_536), b""))
+    assert found.startswith(b"HTTP/1.1 200")
+
+
 def test_a_busy_port_is_said_in_one_line(zoo: Serving, tmp_path: Path) -> None:
     port = zoo.url.rpartition(":")[2]
     line = expect_refusal(forage("serve", "--port", port, folder=tmp_path))

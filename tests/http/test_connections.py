@@ -100,6 +100,47 @@ def test_garbage_is_refused_in_the_shape_of_all_errors(plug: Plug, garbage: byte
     expect_end(plug, 400, "malformed-http")
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        HEALTH.replace(b"Host: forage\r\n", b""),
+        HEALTH.replace(b"Host: forage\r\n", b"Host: forage\r\nHost: forage\r\n"),
+        CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + b"2\r\n{}\r\n0\r\n\r\n",
+        HEALTH.replace(b"/healthz", b"/experiments/%ff"),
+        HEALTH.replace(b"/healthz", b"/healthz?a=%c3"),
+        HEALTH.replace(b"/healthz", b"http://forage/%ff"),
+    ],
+    ids=["no host", "two hosts", "1.0 in chunks", "path", "query", "absolute"],
+)
+def test_a_head_without_a_single_meaning_is_refused(plug: Plug, request_: bytes) -> None:
+    plug.send(request_)
+    expect_end(plug, 400, "malformed-http")
+
+
+def test_an_old_request_without_a_host_is_served(plug: Plug) -> None:
+    plug.send(b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert plug.receive().status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        (b"http://forage/experiments", 200),
+        (b"http://FORAGE:8000/experiments?a=%20", 200),
+        (b"http://[::1]:8000/experiments", 200),
+        (b"http://evil.example/experiments", 421),
+        (b"https://evil.example", 421),
+    ],
+)
+def test_a_target_that_names_a_host_counts_before_the_header(
+    plug: Plug, target: bytes, status: int
+) -> None:
+    for host in (b"forage", b"evil.example"):
+        line = b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (target, host)
+        plug.send(line)
+        assert plug.receive().status_code == status
+
+
 # -- requests in unusual pieces --------------------------------------------------------------------
 
 
@@ -176,6 +217,33 @@ def stop(wire: Wire, *plugs: Plug) -> None:
             plug.protocol.shutdown()
 
     wire.run(shut_down())
+
+
+@pytest.mark.parametrize("cut_off", [b"", HALF_HEAD, HALF_BODY], ids=["", "head", "body"])
+def test_a_client_that_closes_its_side_gets_its_answers(
+    wire: Wire, plug: Plug, cut_off: bytes
+) -> None:
+    async def send() -> bool:
+        plug.protocol.data_received(SELECT + SELECT + cut_off)
+        return plug.protocol.eof_received()
+
+    assert wire.run(send()) is True
+    answers = [plug.receive() for _ in range(2)]
+    assert [each.status_code for each in answers] == [200, 200]
+    assert [each.headers.get("connection") for each in answers] == [None, "close"]
+    assert plug.transport.closed
+    assert not plug.transport.sent
+
+
+@pytest.mark.parametrize("part", [b"", HALF_HEAD, HALF_BODY], ids=["", "head", "body"])
+def test_a_client_that_closes_within_a_request_is_let_go(
+    wire: Wire, plug: Plug, part: bytes
+) -> None:
+    async def send() -> bool:
+        plug.protocol.data_received(part)
+        return plug.protocol.eof_received()
+
+    assert wire.run(send()) is False
 
 
 def test_a_draining_service_says_that_each_answer_is_the_last() -> None:
@@ -370,7 +438,13 @@ def busy() -> Iterator[Wire]:
         yield wire
 
 
-@pytest.mark.parametrize("path", ["/select", "/select/batch", "/select/", "/select?a=b"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/select", "/select/batch", "/select/", "/select?a=b", "/%73elect", "/select%2F#a"),
+        *("http://forage/select", "http://forage:8000/select%2fbatch?a=%20"),
+    ],
+)
 def test_an_overloaded_service_refuses_decisions_and_says_when_to_return(
     busy: Wire, path: str
 ) -> None:
@@ -382,7 +456,7 @@ def test_an_overloaded_service_refuses_decisions_and_says_when_to_return(
     assert answer.headers["retry-after"] == "1"
     assert answer.headers["access-control-allow-origin"] == "https://shop.example"
     assert "Retry-After" in answer.headers["access-control-expose-headers"]
-    route = path.rstrip("/").partition("?")[0]
+    route = "/select/batch" if "batch" in path else "/select"
     metrics = busy.metrics()
     assert metrics[f'forage_shed_requests_total{{route="{route}"}}'] == 1
     assert metrics[f'forage_http_requests_total{{method="POST",route="{route}",status="503"}}'] == 1

@@ -37,7 +37,7 @@ def test_probes_are_answered_under_any_name_and_tell_no_names(wire: Wire) -> Non
     for host in ("service:8000", "evil.example"):
         assert wire.get("/healthz", headers={"Host": host}).json()["status"] == "ok"
         ready = wire.get("/readyz", headers={"Host": host}).json()
-        assert ready == {"ready": True, "positions": {}}
+        assert (ready["ready"], ready["positions"]) == (True, {})
     assert wire.get("/readyz").json()["positions"] == {"shop": 1}
 
 
@@ -52,7 +52,7 @@ def test_the_host_is_held_against_the_list(wire: Wire) -> None:
         assert status(host) == 200
     for host in ("evil.example", "forage.evil.example", "10.0.0.7", "", "forage, evil.example"):
         assert status(host) == 421
-    assert status("forage\r\nHost: evil.example") == 421
+    assert status("forage\r\nHost: evil.example") == 400
 
 
 @pytest.mark.parametrize(

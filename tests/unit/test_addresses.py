@@ -65,13 +65,20 @@ def test_lines_of_one_header_are_joined_and_two_headers_count_as_the_proxys() ->
     assert behind("10.0.0.0/8").of(PROXY, both) == PROXY
 
 
-def test_indistinguishable_clients_have_no_address(caplog: pytest.LogCaptureFixture) -> None:
-    """A silent proxy, an unlisted one (with one warning), a socket of the file system."""
+def test_indistinguishable_clients_have_no_address() -> None:
+    """A silent proxy, a socket of the file system."""
     assert behind("10.0.0.0/8").of(PROXY, []) is None
     assert behind().of(None, []) is None
+
+
+def test_a_peer_that_is_not_listed_counts_whatever_it_says(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Else a header would lift the rate. One warning names what may be a proxy."""
     unlisted = behind()
     with caplog.at_level(logging.WARNING):
-        assert {unlisted.of(PROXY, [(FOR, b"198.51.100.7")]) for _ in range(3)} == {None}
+        for name in (FOR, FORWARDED):
+            assert {unlisted.of(PROXY, [(name, b"198.51.100.7")]) for _ in range(3)} == {PROXY}
     assert [PROXY in record.getMessage() for record in caplog.records] == [True]
 
 
