@@ -30,6 +30,7 @@ from service.log.stores.base import Append, Erasure
 from service.observability.logs import log_change
 from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
+from service.serving.lookup import seed_of
 from service.serving.marks import ERASED, OPEN_S, arm_mark
 from service.state.events import (
     Decision,
@@ -93,7 +94,9 @@ class Eraser:
         replica, total = self._log.replicas.by_name.get(name), ErasedCount(0, 0)
         if replica is None:
             return total
-        await self._close(replica, await self._unlogged(replica, hashes))
+        if unlogged := await self._unlogged(replica, hashes):
+            await self._close(replica, unlogged)
+            await self._log_erasure(replica, {row.id: row for row in unlogged}, [], by)
         found, foreign = await self._rows(name, hashes)
         while found:
             gone = await self._erase_decisions(replica, found, by)
@@ -146,14 +149,7 @@ class Eraser:
         name, store = replica.name, self._store
         await self._close(replica, [row for row in rows.values() if row is not None])
         tombstones, artifacts = await self._events_of(name, rows)
-        event = Erased(
-            at=self._log.clock.now(replica.state),
-            by=by,
-            decisions=list(rows),
-            positions=list(tombstones),
-        )
-        mark = f"erased/{secrets.token_hex(16)}"
-        await self._log.committer.append(Append(name, encode_event(event), {mark: ""}), event)
+        await self._log_erasure(replica, rows, list(tombstones), by)
         origin = await self._origin(replica)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
         rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=artifacts)
@@ -163,6 +159,17 @@ class Eraser:
         what = f"{len(rows)} decisions and {len(tombstones)} events erased; replays begin at"
         log_change(name, f"{what} position {origin}", by)
         return ErasedCount(len(rows), len(tombstones))
+
+    async def _log_erasure(
+        self, replica: Replica, rows: Mapping[str, Decision | None], positions: list[int], by: str
+    ) -> None:
+        """Append the event. A damaged row may be one of a key."""
+        keyed = [one for one, row in rows.items() if row is None or row.seed == seed_of(one)]
+        at = self._log.clock.now(replica.state)
+        event = Erased(at=at, by=by, decisions=list(rows), positions=positions, keyed=keyed)
+        mark = f"erased/{secrets.token_hex(16)}"
+        entry = Append(replica.name, encode_event(event), {mark: ""})
+        await self._log.committer.append(entry, event)
 
     async def _close(self, replica: Replica, rows: Iterable[Decision]) -> None:
         """Overwrite the marks of all shown arms: whatever expects another value is refused."""

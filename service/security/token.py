@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import itertools
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from random import Random, SystemRandom
 from struct import Struct
@@ -154,11 +155,22 @@ class TokenSealer:
         """Whether one of these secrets made this hash."""
         return unit_hash[:FINGERPRINT_CHARACTERS] in self._unit_keys
 
-    def request_ids(self, experiment: str, first_schema: int, key: str) -> list[str]:
+    def request_ids(
+        self, experiment: str, first_schema: int, key: str, erased: AbstractSet[str]
+    ) -> list[str]:
         """The id of the decision that a client's idempotency key stands for, on every process; then
         the ids that it had under the other secrets. An experiment that is deleted and defined again
-        has another first schema, and other ids."""
-        return [_keyed(own, f"{experiment}\0{first_schema}\0{key}") for own in self._request_keys]
+        has another first schema, and other ids.
+
+        erased   ids that no decision may have again: the key then stands for the next ones
+        """
+        text, erasures = f"{experiment}\0{first_schema}\0{key}", 0
+        while True:
+            ids = [_keyed(own, text) for own in self._request_keys]
+            if erased.isdisjoint(ids):
+                return ids
+            erasures += 1
+            text = f"{experiment}\0{first_schema}\0{key}\0{erasures}"
 
 
 def _keyed(key: bytes, text: str) -> str:

@@ -147,7 +147,9 @@ class Lookups:
         same log decide alike."""
         if request.key is None:
             return new_id(self._clock.now(state), self._rng), self._rng.getrandbits(63)
-        own = self._sealer.request_ids(state.name, state.first_schema, request.key)[0]
+        own = self._sealer.request_ids(
+            state.name, state.first_schema, request.key, state.erased_keys
+        )[0]
         return own, seed_of(own)
 
     def _untried(

@@ -301,7 +301,9 @@ class Selector:
         if request.key is None:
             return None
         state = await self._experiments.find(request.experiment)
-        ids = self._sealer.request_ids(state.name, state.first_schema, request.key)
+        ids = self._sealer.request_ids(
+            state.name, state.first_schema, request.key, state.erased_keys
+        )
         stored = await self._committer.decision_in_time(state.name, *ids)
         return None if stored is None else self._repeat(state.name, request, stored)
 

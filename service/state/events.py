@@ -205,10 +205,14 @@ class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
 
 class Erased(Change, frozen=True, kw_only=True, tag="Erased"):
     """The erasure of decisions: their rows are gone, and tombstones stand at the positions of their
-    events. A replay begins after those, at the origin."""
+    events. A replay begins after those, at the origin.
+
+    keyed   those among the decisions whose ids stand for an Idempotency-Key
+    """
 
     decisions: list[str]
     positions: list[int]
+    keyed: list[str] = []
 
 
 class Skipped(Change, frozen=True, kw_only=True, tag="Skipped"):

@@ -59,6 +59,7 @@ class State:
     changed      the last of these, in order
     selections   recent candidates of requests that named them
     skips        positions of events that were passed over
+    erased_keys  ids of erased decisions that stood for an Idempotency-Key; none is used again
     log_time     the largest `at` of an event, unix seconds
     earlier      where each base column was in earlier schemas, by their version; -1: nowhere
     first_at     `at` of the first event, by which a log is told from another one
@@ -89,6 +90,7 @@ class State:
         self._candidates: Candidates | None = None
         self.selections = Selections()
         self.skips: list[int] = []
+        self.erased_keys = set[str]()
         self.first_at = 0.0
         self.lost_to, self.lost_at = 0, 0.0
         self.examination: Examination | None = None
@@ -115,6 +117,8 @@ class State:
             self.lost_to = max(self.lost_to, event.last)
             self.lost_at = max(self.lost_at, event.at)
         elif not isinstance(event, Activated | Imported):  # marks hold what was shown
+            if isinstance(event, Erased):
+                self.erased_keys.update(event.keyed)
             self._change(position, event, artifact)
         for learner in self.learners.values():
             if learner.staged and learner.staged.folded_to == position - 1:
@@ -398,6 +402,7 @@ class State:
             "learners": learners,
             "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
+            "erased_keys": sorted(self.erased_keys),
             "log_time": self.log_time,
             "first_at": self.first_at,
             "lost": (self.lost_to, self.lost_at),
@@ -434,7 +439,7 @@ class State:
         earlier = part(arrays, "earlier.")
         state.earlier = {int(version): index.copy() for version, index in earlier.items()}
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
-        state.first_at = meta["first_at"]
+        state.first_at, state.erased_keys = meta["first_at"], set(meta["erased_keys"])
         (state.lost_to, state.lost_at), state.digest = meta["lost"], meta["digest"]
         if "examination" in meta:
             own = part(arrays, "examination.")

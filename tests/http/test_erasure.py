@@ -117,6 +117,34 @@ def test_an_erasure_under_an_unknown_secret_is_refused_until_the_secret_is_given
         assert erase(wire, "ann")["shop"] == {"decisions": 0, "events": 0}
 
 
+def test_the_key_of_an_erased_decision_gets_another_that_counts_once() -> None:
+    store = MemoryStore()
+    body = {"context": {"persona": "cat"}, "unit": "ann", "policy": "linucb"}
+
+    def select(wire: Wire) -> Json:
+        answer = wire.post("/select", body, headers={"Idempotency-Key": "page-1"})
+        found: Json = answer.json()
+        return found
+
+    with serving(store) as wire:
+        earlier = list[Json]()
+        for times in range(1, 4):
+            decision = select(wire)
+            assert decision["id"] not in [each["id"] for each in earlier]
+            assert select(wire)["id"] == decision["id"]
+            assert wire.reward(decision, 1.0) == "accepted"
+            assert wire.reward(decision, 1.0) == "duplicate"
+            assert wire.rewards() == times
+            erase(wire, "ann")
+            earlier.append(decision)
+            for gone in earlier:
+                wire.refuse(410, gone)
+        last = select(wire)
+    with serving(store) as wire:  # from a snapshot
+        assert select(wire)["id"] == last["id"]
+        assert wire.reward(last, 1.0) == "accepted"
+
+
 def test_an_erased_decision_is_never_settled(clock: VirtualClock) -> None:
     """Neither again, nor otherwise, nor for the first time; and nothing expires."""
     with serving(clock=clock) as wire:
