@@ -18,7 +18,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from service.bandits.kinds import AnyPolicy
 from service.bandits.kinds.base import Kind
-from service.definition.faults import at_most, faults_of, without_nulls
+from service.definition.faults import IN_PARTS, faults_of, without_nulls
 from service.definition.files import text_of, toml_of
 from service.errors import ConfigurationError
 from service.features.declaration import (
@@ -30,7 +30,7 @@ from service.features.declaration import (
     Text,
     parts_of,
 )
-from service.features.model import Model
+from service.features.model import Model, at_most
 from service.naming import quoted, suggestion
 
 DOTS = (".", "..")
@@ -188,12 +188,12 @@ class Definition(Model):
     """All that defines an experiment but its name."""
 
     features: Features = Field(Features(), description="What policies can see.")
-    arms: dict[ArmId, Values] = Field(
+    arms: Annotated[dict[ArmId, Values], IN_PARTS] = Field(
         {}, description="The catalogue: features of each arm, by its id."
     )
-    policies: Annotated[dict[Name, AnyPolicy], Field(min_length=1, max_length=POLICIES)] = Field(
-        description="Who decides, by name; they share the traffic."
-    )
+    policies: Annotated[
+        dict[Name, AnyPolicy], Field(min_length=1, max_length=POLICIES), at_most(POLICIES)
+    ] = Field(description="Who decides, by name; they share the traffic.")
     reward: RewardRules = Field(RewardRules(), description="What counts as success.")
     control: Name | None = Field(
         None, description="The policy that a verdict compares the others with."

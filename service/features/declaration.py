@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from service.features.model import Model
+from service.features.model import Model, at_most
 from service.naming import quoted, suggestion
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
@@ -141,10 +141,10 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 class Features(Model):
     """The feature schema. crosses: 'a x b'; equal-length vectors by element, others outer."""
 
-    context: Annotated[dict[Name, Feature], Field(max_length=256)] = Field(
+    context: Annotated[dict[Name, Feature], Field(max_length=256), at_most(256)] = Field(
         {}, description="Of the visitor and the moment: a request says them."
     )
-    arm: Annotated[dict[Name, Feature], Field(max_length=256)] = Field(
+    arm: Annotated[dict[Name, Feature], Field(max_length=256), at_most(256)] = Field(
         {}, description="Of what can be shown: the catalogue says them."
     )
     crosses: Annotated[list[str], Field(max_length=256)] = Field(

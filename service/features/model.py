@@ -1,6 +1,7 @@
 """The base of everything that a definition declares."""
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic_core import PydanticKnownError
 
 
 def whole(value: object) -> object:
@@ -15,3 +16,16 @@ class Model(BaseModel):
     @classmethod
     def _whole(cls, given: object) -> object:
         return {k: whole(v) for k, v in given.items()} if isinstance(given, dict) else given
+
+
+def at_most(members: int) -> BeforeValidator:
+    """Refuse a longer mapping before its members are validated: each might be a fault of its own,
+    and a hundred thousand of them take a second."""
+
+    def check(given: object) -> object:
+        if isinstance(given, dict) and len(given) > members:
+            lengths = {"max_length": members, "actual_length": len(given)}
+            raise PydanticKnownError("too_long", {"field_type": "Dictionary", **lengths})
+        return given
+
+    return BeforeValidator(check)

@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from service.bandits.kinds import AnyPolicy
 from service.definition.difference import Difference
 from service.definition.experiment import ArmId, Definition, Values
-from service.definition.faults import at_most
+from service.definition.faults import IN_PARTS
 from service.features.declaration import Name
+from service.features.model import at_most
 from service.serving.settlement import ActivationStatus
 
 MEMBERS = 64
@@ -113,7 +114,9 @@ class ArmList(BaseModel):
 
 
 class ArmsBody(Body):
-    arms: Annotated[dict[ArmId, Values], Field(min_length=1, max_length=10_000), at_most(10_000)]
+    arms: Annotated[
+        dict[ArmId, Values], Field(min_length=1, max_length=10_000), IN_PARTS, at_most(10_000)
+    ]
 
 
 class FeaturesBody(Body):
