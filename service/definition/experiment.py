@@ -76,7 +76,8 @@ class RewardRules(Model):
     range: tuple[Number, Number] = Field(
         (0.0, 1.0),
         strict=False,  # JSON has no tuples
-        description="Smallest and largest reward, at least 1e-12 apart; others are refused.",
+        description="Smallest and largest reward, at least 1e-12 apart; others are refused. It is "
+        "what one false report can do (below): no wider than honest rewards are.",
     )
     wait_seconds: Seconds = Field(600.0, description="Until `reward_by`.")
     accept_seconds: Seconds = Field(
@@ -167,6 +168,12 @@ class RewardRules(Model):
     def limits(self) -> tuple[float, float]:
         """Return the smallest and the largest reward that one arm of a decision can have."""
         return self.range if self.total is None else self.total
+
+    @property
+    def nothing(self) -> float:
+        """The reward that stands for nothing: the default, else the one nearest to 0."""
+        low, high = self.range
+        return min(max(0.0, low), high) if self.default is None else self.default
 
     def is_miss(self, reward: float) -> bool:
         """Whether a reward says no more than that nothing came of an arm."""

@@ -22,6 +22,9 @@ Warned = tuple[tuple[str | int, ...], str]
 FAR = 10.0
 """Scaled values beyond this are no longer "about 1"."""
 HEADS_BYTES = 1 << 30
+WIDE = EXTREME = 100.0
+"""Size of a reward in its own unit, and in that of usual ones, from which on it may be a false
+report. A definition does not say what is usual; counts, clicks and ratings stay below."""
 
 
 def lint(definition: Definition) -> Iterator[Warned]:
@@ -45,6 +48,15 @@ def _rewards(definition: Definition) -> Iterator[Warned]:
             ("reward", "default"),
             "without a default reward, a visit whose reward never comes teaches nothing: where "
             "only clicks are reported, every arm looks perfect. Set it to the reward of a miss",
+        )
+    low, high = rules.limits
+    largest = max(abs(low - rules.nothing), abs(high - rules.nothing))
+    if largest >= WIDE:
+        yield (
+            ("reward", "range" if rules.total is None else "total"),
+            f"one report may be worth {largest:g}: where usual rewards are below "
+            f"{largest / EXTREME:g}, a single false one outweighs a hundred honest ones. Narrow "
+            "it to what honest rewards can be",
         )
     if rules.wait_seconds < 5:
         yield (

@@ -146,6 +146,10 @@ class PolicyState(BaseModel):
     share: float
     mean_reward: float | None
     mean_reward_interval: tuple[float, float] | None = Field(description="95 percent.")
+    reward_warning: str | None = Field(
+        description="What to do where the largest recent reward is a hundred times the median or "
+        "more; null: it is not."
+    )
     propensity_mean: float | None = Field(description="Running mean over shown arms.")
     propensity_minimum: float | None
     entropy_mean: float | None = Field(description="Running mean, in nats.")

@@ -19,6 +19,7 @@ from service.clock import SYSTEM, Clock
 from service.definition.experiment import RewardRules
 from service.features.declaration import Boolean, Categorical, Hashed, Vector
 from service.features.schema import Array, Schema
+from service.observability.reward_sizes import RewardSizes
 from service.state.events import Learned, SettledReward, outcomes
 from service.state.fold import State
 from service.state.learner import Learner
@@ -266,10 +267,15 @@ class _Policy:
     born: int
     rewards: RewardDrift
     predictions: PredictionDrift
+    sizes: RewardSizes
 
-    def move(self, learner: Learner, decision: str, outcome: SettledReward) -> None:
+    def move(
+        self, learner: Learner, rules: RewardRules, decision: str, outcome: SettledReward
+    ) -> None:
         """A withdrawn reward counts as predicted, and as the long-run mean."""
         settled, was, reward = outcome.settled, outcome.was, outcome.learned
+        if reward is not None:
+            self.sizes.take(reward, rules)
         self.rewards.move(self.rewards.long if reward is None else reward, was)
         predictions = self.predictions
         if was is not None:
@@ -316,9 +322,10 @@ class Drift:
             tally = state.reward_sums[event.policy]
             rewards = RewardDrift(tally.count, tally.total, tally.squares)
             predictions = PredictionDrift(self._rng, self._samples, self._clock)
-            watch = self._policies[key] = _Policy(learner.born, rewards, predictions)
+            watch = _Policy(learner.born, rewards, predictions, RewardSizes())
+            self._policies[key] = watch
         for outcome in outcomes(event):
-            watch.move(learner, event.decision, outcome)
+            watch.move(learner, state.definition.reward, event.decision, outcome)
 
     def context(self, state: State) -> dict[str, float]:
         """Population stability index of each feature, where enough was seen."""
@@ -328,6 +335,10 @@ class Drift:
     def rewards(self, state: State, policy: str) -> RewardDrift | None:
         watch = self._policies.get((state.name, policy))
         return watch.rewards if watch else None
+
+    def reward_sizes(self, state: State, policy: str) -> RewardSizes | None:
+        watch = self._policies.get((state.name, policy))
+        return watch.sizes if watch else None
 
     def predictions(self, state: State, policy: str) -> Calibration | None:
         watch = self._policies.get((state.name, policy))

@@ -38,6 +38,7 @@ POLICY = {
     "forage_policy_explores": "1 where chance decides, 0 where the rule alone does.",
     "forage_reward_mean": "Mean of all settled rewards.",
     "forage_reward_recent_mean": "Mean of the last rewards, about 500.",
+    "forage_reward_extreme_ratio": "Largest over median size of the recent rewards.",
     "forage_reward_shift_sigmas": "Recent less long-run mean reward, in standard errors.",
     "forage_calibration_error_ratio": "Predicted from observed mean, as a share of the range.",
     "forage_calibration_ratio": "Sum of predicted over sum of observed rewards.",
@@ -145,6 +146,9 @@ class MetricsCollector(Collector):
             shift = rewards.shift(rules)
             if shift is not None:
                 yield "forage_reward_shift_sigmas", shift
+        sizes = drift.reward_sizes(state, policy)
+        if sizes is not None and sizes.ratio is not None:
+            yield "forage_reward_extreme_ratio", sizes.ratio
         if found := drift.predictions(state, policy):
             yield "forage_calibration_error_ratio", found.error
             yield "forage_prediction_bias_sigmas", found.bias

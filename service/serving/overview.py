@@ -131,12 +131,14 @@ class Overview:
     def _policy(self, state: State, learner: Learner) -> Figures:
         own = state.reward_sums[learner.name]
         watch = self._telemetry.watched.get((state.name, learner.name))
+        sizes = self._telemetry.drift.reward_sizes(state, learner.name)
         return {
             "name": learner.name,
             "kind": learner.settings.kind,
             "share": learner.settings.share,
             "mean_reward": own.total / own.count if own.count else None,
             "mean_reward_interval": interval(own, state.definition.reward),
+            "reward_warning": sizes.warning if sizes else None,
             "propensity_mean": watch.propensity if watch else None,
             "propensity_minimum": watch.minimum if watch else None,
             "entropy_mean": watch.entropy if watch else None,

@@ -111,6 +111,29 @@ def test_gauges_follow_the_state(wire: Wire) -> None:
     assert gauges == []
 
 
+def test_a_reward_far_beyond_the_usual_ones_shows_in_metric_and_status(wire: Wire) -> None:
+    definition = {
+        "arms": {"heads": {}, "tails": {}},
+        "policies": {"toss": {"kind": "random"}},
+        "reward": {"range": [0, 1000]},
+    }
+    wire.put("/experiments/coins", definition)
+
+    def reward(value: float) -> None:
+        wire.reward(wire.select(experiment="coins", context={}), value)
+
+    for _ in range(20):
+        reward(2.0)
+    of = '{experiment="coins",policy="toss"}'
+    assert wire.metrics()["forage_reward_extreme_ratio" + of] == 1
+    [status] = wire.get("/experiments/coins/status").json()["figures"]
+    assert status["reward_warning"] is None
+    reward(1000.0)
+    assert wire.metrics()["forage_reward_extreme_ratio" + of] == 500
+    [status] = wire.get("/experiments/coins/status").json()["figures"]
+    assert "counts as 500 of the usual size 2" in status["reward_warning"]
+
+
 def test_a_deleted_experiment_leaves_no_series() -> None:
     """Not even where a request that was under way counts after the deletion, nor in memory."""
     with used() as wire:
