@@ -18,6 +18,7 @@ from service.log.stores.base import CommitResult, Entry, Erasure
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
+from service.serving.marks import ERASED, activation_mark, arm_mark, contribution_mark
 from service.state.events import Erased, Tombstone, decode_event
 from tests.support.clock import VirtualClock
 from tests.support.redis_server import redis_server
@@ -71,6 +72,33 @@ def test_the_units_decisions_go_and_the_heads_sums_stay(wire: Wire) -> None:
     assert [(stone.policy, stone.rewards) for stone in stones] == [("linucb", 1)]
     [erased] = [event.decisions for event in events(wire) if isinstance(event, Erased)]
     assert erased == [decision["id"] for decision in own]
+
+
+def test_marks_of_activations_and_contributions_go_and_those_that_refuse_rewards_stay(
+    wire: Wire,
+) -> None:
+    """A mark has the id of its decision; those of arms refuse what a page still sends."""
+    wire.redefine(reward={"range": [0, 1], "aggregation": "sum", "total": [0, 9]})
+
+    def marks_of(decision: Json) -> dict[str, str]:
+        name, arm = decision["id"], decision["arm"]
+        names = {
+            "activation": activation_mark(name),
+            "contribution": contribution_mark(name, arm, "click"),
+            "arm": arm_mark(name, arm),
+        }
+        found = wire.run(wire.services.store.marks("shop", list(names.values())))
+        return {what: found[mark].value for what, mark in names.items() if mark in found}
+
+    own, other = (visit(wire, unit, None, deferred=True) for unit in ("ann", "ben"))
+    for decision in (own, other):
+        assert wire.post(f"/decisions/{decision['id']}/activate").status_code == 200
+        assert wire.reward(decision, 1.0, reward_id="click") == "accepted"
+    before = marks_of(other)
+    assert marks_of(own).keys() == before.keys() == {"activation", "contribution", "arm"}
+    erase(wire, "ann")
+    assert marks_of(own) == {"arm": ERASED}
+    assert marks_of(other) == before
 
 
 @pytest.mark.parametrize("unit", ["two\nlines", "end\n", "\n", "a/b/", "/", "?#%2F", "..\n"])

@@ -283,4 +283,78 @@ MUTANTS: Final = (
         ],
         ["tests/http/test_deferred.py"],
     ),
+    Mutant(
+        "the weights of auto are kept across observations",
+        [
+            Edit(
+                "service/bandits/heads/averaged.py",
+                "        self.settled += 1\n        self._kept = None\n",
+                "        self.settled += 1\n",
+            )
+        ],
+        ["tests/unit/test_averaged_head.py"],
+    ),
+    Mutant(
+        "the evidence of a weighed miss counts whole",
+        [
+            Edit(
+                "service/bandits/heads/averaged.py",
+                "DISCOUNT * self._evidence - row.weight * loss",
+                "DISCOUNT * self._evidence - loss",
+            )
+        ],
+        ["tests/unit/test_averaged_head.py"],
+    ),
+    Mutant(
+        "experiment and idempotency key are joined without a separator",
+        [Edit("service/security/token.py", 'f"{experiment}\\0{key}"', 'f"{experiment}{key}"')],
+        ["tests/unit/test_token.py", "tests/http/test_idempotency.py"],
+    ),
+    Mutant(
+        "the sample ratio divides its error among no names",
+        [
+            Edit(
+                "service/control/sample_ratio.py",
+                "radius(v, 1.0, alpha / len(self.names))",
+                "radius(v, 1.0, alpha)",
+            )
+        ],
+        ["tests/unit/test_sample_ratio.py", "tests/unit/test_verdict.py"],
+    ),
+    Mutant(
+        "the sample ratio divides its error among no tests",
+        [
+            Edit(
+                "service/control/verdict.py",
+                "sample_ratio.ALPHA / len(outcomes.drawn)",
+                "sample_ratio.ALPHA",
+            )
+        ],
+        ["tests/unit/test_sample_ratio.py", "tests/unit/test_verdict.py"],
+    ),
+    Mutant(
+        "the guess of a shadow has no cap",
+        [
+            Edit(
+                "service/evaluation/watched.py",
+                "np.minimum(p * q, CAP * b).sum(axis=-1)",
+                "(p * q).sum(axis=-1)",
+            ),
+            Edit(
+                "service/evaluation/watched.py", "w * r - np.minimum(w * q, CAP)", "w * r - w * q"
+            ),
+        ],
+        ["tests/unit/test_watched_value.py", "tests/http/test_shadows.py"],
+    ),
+    Mutant(
+        "an erasure leaves the activation of a decision",
+        [
+            Edit(
+                "service/housekeeping/erasure.py",
+                'for decision in rows for sign in "=/"]',
+                'for decision in rows for sign in "="]',
+            )
+        ],
+        ["tests/http/test_erasure.py"],
+    ),
 )

@@ -109,6 +109,35 @@ def test_one_lucky_reward_does_not_give_all_weight_to_a_member_that_forgets() ->
     assert head.weights[lasting].sum() > 0.5
 
 
+def test_a_read_between_two_observations_changes_no_later_one() -> None:
+    """Each read is of the weights that all observations before it gave."""
+    view = view_of(3, 0)
+    rows = world(view, 60, seed=7)
+    quiet, read = AveragedHead(view, "auto"), AveragedHead(view, "auto")
+    for row in rows:
+        quiet.observe(row)
+        read.observe(row)
+        read.spread(row.phi[None], [row.arm])
+    asked = rows[0].phi[None]
+    assert np.array_equal(read.spread(asked, ["a"]), quiet.spread(asked, ["a"]))
+    weights = {name: share for name, share, _ in read.opinions(asked, ["a"])}
+    assert weights == {name: share for name, share, _ in quiet.opinions(asked, ["a"])}
+
+
+def test_a_miss_of_weight_a_quarter_is_a_quarter_of_the_evidence_between_members() -> None:
+    """The logs of the weights, relative to the first member's, move by a quarter as much."""
+    view, moved = view_of(3, 0), []
+    [row] = world(view, 1, seed=7)
+    for weight in (1.0, 0.25):
+        head = AveragedHead(view, "auto")
+        before = np.log(head.weights)
+        head.observe(row._replace(weight=weight))
+        change = np.log(head.weights) - before
+        moved.append(change - change[0])
+    assert np.abs(moved[0]).max() > 0.01
+    np.testing.assert_allclose(moved[1], moved[0] / 4, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize(("context", "arm"), [(3, 0), (2, 2), (0, 2), (0, 0)])
 def test_many_rows_are_read_as_each_alone(context: int, arm: int) -> None:
     """Several contexts with every arm each, or with few of them; and rows of an arm each."""

@@ -122,3 +122,10 @@ def test_a_unit_is_hashed_under_the_first_secret_to_28_characters() -> None:
     assert hashed in sealer.unit_hashes("user-1")
     assert sealer.knows_secret_of(hashed)
     assert not TokenSealer([SECRET]).knows_secret_of(hashed)
+
+
+def test_an_experiment_and_a_key_that_spell_another_pair_stand_for_another_decision() -> None:
+    sealer = TokenSealer([SECRET, OTHER])
+    pairs = [("shop", "s1"), ("shops", "1"), ("sho", "ps1"), ("shop", "\0s1"), ("shop", "")]
+    ids = [each for pair in pairs for each in sealer.request_ids(*pair)]
+    assert len(set(ids)) == 2 * len(pairs)
