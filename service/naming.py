@@ -1,7 +1,8 @@
 """Names in messages: in quotes, the nearest known one, or a list of bounded length."""
 
 import difflib
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 from service.errors import NotFound
@@ -33,6 +34,11 @@ def listed(names: Collection[str]) -> str:
         shown.append(quoted(name))
     more = len(names) - len(shown)
     return ", ".join(shown) + f" and {more:,} more" * bool(more)
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Find the names that are given more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:

@@ -22,6 +22,7 @@ from service.definition.faults import IN_PARTS, faults_of, without_nulls
 from service.definition.files import text_of, toml_of
 from service.errors import ConfigurationError
 from service.features.declaration import (
+    CROSS,
     NAME,
     NAME_RULE,
     Features,
@@ -31,7 +32,7 @@ from service.features.declaration import (
     parts_of,
 )
 from service.features.model import Model, at_most
-from service.naming import quoted, suggestion
+from service.naming import listed, quoted, repeated, suggestion
 
 DOTS = (".", "..")
 """Ids that no path can carry: to a client `DELETE /arms/..` is another route."""
@@ -256,8 +257,8 @@ class Definition(Model):
         names = self.features_of(policy)
         if not names:
             raise ValueError("there is no feature for it to see")
-        if len({tuple(parts_of(name)) for name in names}) < len(names):
-            raise ValueError("features: a name is given twice")
+        if twice := repeated(CROSS.join(parts_of(name)) for name in names):
+            raise ValueError(f"features: given more than once: {listed(twice)}")
         for name in names:
             parts = parts_of(name)
             self.features.expect_known(parts, f"feature {name!r}")
@@ -286,6 +287,6 @@ def load_definition(path: Path) -> tuple[str, Definition]:
     except ValidationError as error:
         faults = "\n".join(
             f"  {fault.path or '(file)'}: {fault.message}"
-            for fault in faults_of(error.errors(), content)
+            for fault in faults_of(error.errors(), content, Definition)
         )
         raise ConfigurationError(f"{path}:\n{faults}") from error

@@ -1,11 +1,13 @@
 """Faults that pydantic finds, as messages with paths, without an echo of the input."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import cast
+from types import UnionType
+from typing import Annotated, TypeGuard, Union, cast, get_args, get_origin
 
 from pydantic import (
+    BaseModel,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
@@ -53,11 +55,22 @@ def without_nulls(given: object) -> object:
     return given
 
 
-def faults_of(errors: Sequence[ErrorDetails], content: object) -> list[Fault]:
-    """One fault a value, from `ValidationError.errors()` over `content`."""
+def unknown(name: str, known: Collection[str]) -> str:
+    """Say that nothing has this name, and which names there are."""
+    return f"is unknown{suggestion(name, known) or ': leave it out'}"
+
+
+def faults_of(errors: Sequence[ErrorDetails], content: object, model: object = None) -> list[Fault]:
+    """One fault a value, from `ValidationError.errors()` over `content`. model: what it was to be,
+    whose names are told in place of an unknown one."""
     by_path: dict[str, list[ErrorDetails]] = {}
     for error in errors[: ALTERNATIVES * FAULTS]:
         by_path.setdefault(".".join(map(str, path_of(error, content))), []).append(error)
+    for group in by_path.values():
+        if group[0]["type"] == "extra_forbidden":
+            *keys, name = path_of(group[0], content)
+            known = _names_at(model, tuple(keys), content)
+            group[0] = {**group[0], "msg": unknown(str(name), known)}
     return [
         Fault(path, _message(group))
         for path, group in by_path.items()
@@ -103,7 +116,6 @@ TEXTS = {
     "float_parsing": "must be a number",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
-    "extra_forbidden": "is unknown: leave it out",
     "missing": "is required",
     "union_tag_not_found": "is required",
 }
@@ -163,3 +175,35 @@ def _text(error: ErrorDetails) -> str:
 def _tag(error: ErrorDetails) -> str:
     """The member that says which of several types an object has: `kind` or `type`."""
     return str(error["ctx"]["discriminator"]).strip("'")
+
+
+def _names_at(model: object, keys: tuple[str | int, ...], content: object) -> list[str]:
+    """List the names that an object at a path of the content may have."""
+    for key in keys:
+        content = content.get(key) if isinstance(content, dict) else None
+        model = _inside(model, key, content)
+    return [*model.model_fields] if _is_model(model) else []
+
+
+def _inside(model: object, key: str | int, content: object) -> object:
+    """Find the type of a setting: of a union, the member that `kind` or `type` names."""
+    if _is_model(model):
+        field = model.model_fields.get(str(key))
+        found = field.annotation if field else None
+    else:
+        found = (get_args(model) or (None,))[-1]  # of a dict: its values
+    while get_origin(found) is Annotated:
+        found = get_args(found)[0]
+    if get_origin(found) not in (Union, UnionType):
+        return found
+    given = content if isinstance(content, dict) else {}
+    for member in filter(_is_model, get_args(found)):
+        for tag in ("kind", "type"):
+            named = member.model_fields.get(tag)
+            if named is not None and given.get(tag) in get_args(named.annotation):
+                return member
+    return None
+
+
+def _is_model(found: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(found, type) and issubclass(found, BaseModel)

@@ -69,7 +69,10 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
     try:
         parsed = Definition.model_validate(whole)
     except ValidationError as error:
-        faults = [f"{fault.path}: {fault.message}" for fault in faults_of(error.errors(), whole)]
+        faults = [
+            f"{fault.path}: {fault.message}"
+            for fault in faults_of(error.errors(), whole, Definition)
+        ]
         raise ConfigurationError("\n".join(faults)) from error
     schema = Schema(parsed.features)
     for name in own:

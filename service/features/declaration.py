@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, PositiveFloat, model_validator
 
 from service.features.model import Model, at_most
-from service.naming import quoted, suggestion
+from service.naming import listed, quoted, repeated, suggestion
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$"
 NAME_RULE = (
@@ -164,8 +164,8 @@ class Features(Model):
             if len(parts) < 2 or len(set(parts)) < len(parts):
                 raise ValueError(f"cross {cross!r}: write two or more feature names as 'a x b'")
             self.expect_known(parts, f"cross {cross!r}")
-        if len(self._crossed) < len(self.crosses):
-            raise ValueError("a cross is given twice")
+        if twice := repeated(CROSS.join(parts_of(cross)) for cross in self.crosses):
+            raise ValueError(f"crosses: given more than once: {listed(twice)}")
         return self
 
     @property

@@ -12,10 +12,10 @@ from json import JSONDecodeError
 from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, inspect
 from starlette.exceptions import HTTPException
 
-from service.definition.faults import TEXTS
+from service.definition.faults import TEXTS, unknown
 from service.definition.members import differ, repeated
 from service.definition.select_request import (
     NO_DOTS,
@@ -118,7 +118,7 @@ class RewardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     clicked: Id | None = None
     reward_id: Annotated[
-        Text, Meta(description="Tells contributions apart (aggregation sum, last).")
+        Text, Meta(description="Tells reports of one decision apart: each has its own.")
     ] = ""
 
     def __post_init__(self) -> None:
@@ -275,7 +275,7 @@ def decoder(struct: type[T]) -> Callable[[bytes], T]:
             return decode(body)
         except UNREADABLE as error:
             _expect_json(body)
-            fault = fault_of(str(error), body)
+            fault = fault_of(str(error), body, struct)
             raise Invalid(fault.message, faults=[fault]) from None
 
     return read
@@ -389,15 +389,17 @@ PATTERNS: Final = {
 KIND: Final = re.compile(r"Expected `([^`]+)`(?: >= (\d+))?")
 
 
-def fault_of(message: str, body: bytes) -> Fault:
-    """Translate a message of msgspec about a body: a dotted path, and the permitted values."""
+def fault_of(message: str, body: bytes, struct: type) -> Fault:
+    """Translate a message of msgspec about a body of a type: a dotted path, and the permitted
+    values."""
     text, path = message, list[str | int]()
     if where := PLACE.fullmatch(message):
         text = where[1]
         for name, index in STEP.findall(where[2]):
             path.append(name or (int(index) if index else _faulty_member(body, path)))
     if field := FIELD.fullmatch(text):
-        text = "is required" if field[1] == "missing required" else "is unknown: leave it out"
+        known = _fields_at(struct, path)
+        text = "is required" if field[1] == "missing required" else unknown(field[2], known)
         path.append(field[2])
     elif length := LENGTH.match(text):
         bound = "at least" if length[2] == ">" else "at most"
@@ -415,6 +417,26 @@ def fault_of(message: str, body: bytes) -> Fault:
     elif text.startswith("Invalid enum value"):
         text = 'must be "cascade"'
     return Fault(".".join(map(str, path)), text)
+
+
+def _fields_at(struct: type, path: Sequence[str | int]) -> list[str]:
+    """List the names that an object at a path of a body may have; none for a path that only a name
+    of the caller's looks like."""
+    found: inspect.Type | None = inspect.type_info(struct)
+    for step in path:
+        if isinstance(found, inspect.StructType):
+            found = next((each.type for each in found.fields if each.encode_name == step), None)
+        else:
+            found = found.item_type if isinstance(found, inspect.ListType) else None
+        while isinstance(found, inspect.Metadata | inspect.UnionType):
+            found = found.type if isinstance(found, inspect.Metadata) else _structured(found)
+    return [each.encode_name for each in getattr(found, "fields", ())]
+
+
+def _structured(union: inspect.UnionType) -> inspect.Type | None:
+    """Find the member of a union that has members or items itself."""
+    kinds = inspect.StructType, inspect.ListType, inspect.Metadata
+    return next((each for each in union.types if isinstance(each, kinds)), None)
 
 
 def _faulty_member(body: bytes, path: Sequence[str | int]) -> str:

@@ -81,7 +81,7 @@ def visit_of(given: object) -> Visit | Refused:
     try:
         return VisitBody.model_validate(given).visit()
     except ValidationError as error:
-        faults = faults_of(error.errors(), given)
+        faults = faults_of(error.errors(), given, VisitBody)
         return Invalid(faults[0].message, faults=faults)
 
 

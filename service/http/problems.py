@@ -101,7 +101,8 @@ def respond(content: Problem) -> Response:
     )
 
 
-def validation_problem(error: RequestValidationError) -> Problem:
+def validation_problem(error: RequestValidationError, body: object) -> Problem:
+    """Describe what is wrong. body: the model of the route's body; None where it has none."""
     errors: Sequence[ErrorDetails] = error.errors()
     if errors[0]["type"] == "json_invalid":
         return problem(400, *REFUSALS[400], str(errors[0]["ctx"]["error"]))
@@ -114,7 +115,7 @@ def validation_problem(error: RequestValidationError) -> Problem:
             {**error, "loc": error["loc"][1:]} for error in errors if error["loc"][0] == source
         ]
         named = {part: None for e in own for part in e["loc"]}  # outside the body: flat
-        faults += faults_of(own, error.body if source == "body" else named)
+        faults += faults_of(own, *((error.body, body) if source == "body" else (named,)))
     return problem(422, "invalid", "The request is not valid", faults[0].message, faults)
 
 
@@ -130,8 +131,6 @@ def bug(fault: Exception) -> Response:
 def answer_to(fault: Exception) -> Response:
     if isinstance(fault, Refused | StoreUnavailable):
         return refusal(fault)
-    if isinstance(fault, RequestValidationError):
-        return respond(validation_problem(fault))
     if isinstance(fault, HTTPException):
         named = REFUSALS.get(fault.status_code, ("refused", "The request was refused"))
         detail = DETAILS.get(str(fault.detail), str(fault.detail))
@@ -160,6 +159,10 @@ def install(app: FastAPI) -> None:
     """Make every error that leaves the app a problem."""
 
     async def answer(request: Request, fault: Exception) -> Response:
+        if isinstance(fault, RequestValidationError):
+            field = getattr(request.scope.get("route"), "body_field", None)
+            body = None if field is None else field.field_info.annotation
+            return respond(validation_problem(fault, body))
         response = answer_to(fault)
         if isinstance(fault, HTTPException) and fault.status_code == 405:
             response.headers["Allow"] = ", ".join(sorted(_methods(request)))

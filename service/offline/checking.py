@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Literal, TypeGuard, Union, get_args, get_origin
+from typing import Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from service.definition.experiment import Definition, load_definition
 from service.definition.faults import faults_of, path_of
@@ -18,7 +17,7 @@ from service.definition.files import text_of, toml_of
 from service.definition.lint import lint
 from service.errors import Invalid
 from service.features.declaration import NAME, NAME_RULE
-from service.naming import nearest, suggestion
+from service.naming import nearest
 from service.offline.definition_client import send_definition
 from service.serving.admin import Admin
 from service.settings import Settings
@@ -151,16 +150,13 @@ def _finding(level: Level, keys: Keys, message: str) -> FileFinding:
 
 
 def _faults(error: ValidationError, content: object) -> Iterator[tuple[Keys, str]]:
-    """Yield one fault a value: the message of `faults_of`, with the nearest name to a wrong one."""
+    """Yield one fault a value, under the path of what has to be mended."""
     errors = error.errors()
     by_path = {".".join(map(str, path_of(each, content))): each for each in reversed(errors)}
-    for fault in faults_of(errors, content):
+    for fault in faults_of(errors, content, Definition):
         cause = by_path[fault.path]
         keys, message = path_of(cause, content), fault.message
-        if cause["type"] == "extra_forbidden":
-            names = valid_names(Definition, keys[:-1], content)
-            message = f"there is no such setting{suggestion(str(keys[-1]), names)}"
-        elif cause["type"] == "value_error":
+        if cause["type"] == "value_error":
             keys, message = _of_the_whole(keys, message, content)
         yield keys, message
 
@@ -179,38 +175,6 @@ def _of_the_whole(keys: Keys, message: str, content: object) -> tuple[Keys, str]
         if found and isinstance(listed, list) and found[1] in listed:
             keys = (*keys, place, listed.index(found[1]))
     return keys, message
-
-
-def valid_names(model: object, keys: Keys, content: object) -> list[str]:
-    """List the settings at a path of a definition."""
-    for key in keys:
-        content = content.get(key) if isinstance(content, dict) else None
-        model = _inside(model, key, content)
-    return [*model.model_fields] if _is_model(model) else []
-
-
-def _inside(model: object, key: str | int, content: object) -> object:
-    """Find the type of a setting: of a union, the member that `kind` or `type` names."""
-    if _is_model(model):
-        field = model.model_fields.get(str(key))
-        found = field.annotation if field else None
-    else:
-        found = (get_args(model) or (None,))[-1]  # of a dict: its values
-    while get_origin(found) is Annotated:
-        found = get_args(found)[0]
-    if get_origin(found) not in (Union, UnionType):
-        return found
-    given = content if isinstance(content, dict) else {}
-    for member in filter(_is_model, get_args(found)):
-        for tag in ("kind", "type"):
-            named = member.model_fields.get(tag)
-            if named is not None and given.get(tag) in get_args(named.annotation):
-                return member
-    return None
-
-
-def _is_model(found: object) -> TypeGuard[type[BaseModel]]:
-    return isinstance(found, type) and issubclass(found, BaseModel)
 
 
 def _at(content: object, keys: Keys) -> object:

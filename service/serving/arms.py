@@ -9,7 +9,7 @@ from service.definition.select_request import InlineArm, RequestedArms
 from service.errors import Fault, Invalid
 from service.features.schema import Array
 from service.log.replay import Pace
-from service.naming import quoted, suggestion
+from service.naming import listed, quoted, repeated, suggestion
 from service.state.fold import State
 
 Found = tuple[Candidates, dict[str, InlineArm]]
@@ -101,7 +101,8 @@ class _Mixture:
     def found(self) -> Found:
         """Raises Invalid that names each fault."""
         if len(set(self._ids)) < len(self._ids):
-            self._faults.append(Fault("arms", "an arm is given twice"))
+            twice = listed(repeated(self._ids))
+            self._faults.append(Fault("arms", f"given more than once: {twice}"))
         if self._faults:
             raise Invalid("an arm cannot be shown", faults=self._faults)
         x = np.array(self._rows).reshape(len(self._rows), -1)

@@ -101,8 +101,7 @@ class Lookups:
             candidates, inline = found or arms.find(state, request.arms, self._settings.max_arms)
             context = state.schema.encode_context(request.context)
             most = len(candidates.ids)
-        if not 1 <= request.top_k <= min(most, self._settings.max_top_k):
-            raise _too_many()
+        self._expect_slots(request.top_k, most)
         time = self._times.of(learner, len(candidates.ids), request.top_k)
         if time.seconds > CHEAP_S:
             self._expect_room(learner, len(candidates.ids), request.top_k)
@@ -117,8 +116,7 @@ class Lookups:
             return lookup
         state, learner, request = lookup.state, lookup.learner, lookup.request
         found = await self._retrieval.candidates(state, learner, lookup.context, lookup.seed)
-        if request.top_k > len(found.ids):
-            raise _too_many()
+        self._expect_slots(request.top_k, len(found.ids))
         self._expect_room(learner, len(found.ids), request.top_k)
         return msgspec.structs.replace(
             lookup,
@@ -165,6 +163,13 @@ class Lookups:
             return learner.untried(found, outside)
         return self._tries.untried(learner, found, outside)
 
+    def _expect_slots(self, slots: int, arms: int) -> None:
+        """Raises Invalid for more slots than arms, or than the service ranks."""
+        most = self._settings.max_top_k
+        if not 1 <= slots <= min(arms, most):
+            reason = "the number of arms" if arms <= most else "the most that this service ranks"
+            raise Invalid(f"must be from 1 to {min(arms, most):,}, {reason}", path="top_k")
+
     def _expect_room(self, learner: Learner, arms: int, slots: int) -> None:
         """Raises Invalid for a decision that would take too much memory."""
         wanted = decision_bytes(learner.active, learner.policy.rule.draws, arms, slots)
@@ -175,10 +180,6 @@ class Lookups:
                 "name fewer arms, or rank one",
                 path="arms",
             )
-
-
-def _too_many() -> Invalid:
-    return Invalid("must be from 1 to the number of arms, within limits", path="top_k")
 
 
 def new_id(at: float, rng: Random) -> str:

@@ -79,7 +79,7 @@ def test_a_good_file_is_ok() -> None:
         ('"cat", "dog"]', '\n  "cat",\n  3,\n]', "features.context.persona.values.1", "string"),
         ('x category"]', 'x categry"]', "features.crosses.0", "did you mean 'category'?"),
         ('{ category = "food" }', '{ category = "fod" }', "arms.kibble.category", "known"),
-        ("[reward]", "max_vector = 1\n[reward]", "policies.main.max_vector", "no such setting"),
+        ("[reward]", "max_vector = 1\n[reward]", "policies.main.max_vector", "is unknown"),
     ],
 )
 def test_a_fault_names_its_path_and_the_expected_value(
@@ -218,7 +218,7 @@ def test_a_number_or_a_list_that_no_reader_takes_is_a_fault(
         assert (status, "not TOML: " in told) == (1, True)
     path.write_text(f"[{'.'.join(['a'] * 3_000)}]\nb = 1")
     status, told = run(str(path), capsys=capsys)
-    assert (status, "there is no such setting" in told) == (1, True)
+    assert (status, "is unknown" in told) == (1, True)
 
 
 @pytest.mark.process
@@ -251,5 +251,5 @@ def test_an_unknown_kind_hides_no_other_fault() -> None:
     text = GOOD.replace('kind = "lints"', 'kind = "linUCB"\nalfa = 1.0\nridge = -1.0')
     faults = {each.path: each.message for each in checked(text).faults}
     assert faults["policies.main.kind"].endswith("did you mean 'linucb'?")
-    assert faults["policies.main.alfa"] == "there is no such setting; did you mean 'alpha'?"
+    assert faults["policies.main.alfa"] == "is unknown; did you mean 'alpha'?"
     assert "policies.main.ridge" in faults

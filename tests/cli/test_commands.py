@@ -140,7 +140,7 @@ def test_every_setting_is_in_the_docs() -> None:
         (("share = 3.0", "shares = 3.0"), "shares"),
         (
             ('name = "shop"', 'colour = "red"\nname = "shop"'),
-            "  colour: is unknown: leave it out\n",
+            "  colour: is unknown; there are: ",
         ),
         (('category = "food"', 'category = "drink"'), "arms.kibble.category"),
         (("[reward]", "[reward"), "not TOML"),

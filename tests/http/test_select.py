@@ -140,11 +140,21 @@ def test_a_chance_that_no_float_holds_is_told_by_its_logarithm(wire: Wire) -> No
 
 def test_top_k_is_bounded_by_the_arms_and_by_a_setting(wire: Wire) -> None:
     too_many = wire.post("/select", {"context": CAT, "top_k": 4})
-    assert paths(expect_problem(too_many, 422)) == ["top_k"]
+    assert expect_problem(too_many, 422)["errors"] == [
+        {"path": "top_k", "message": "must be from 1 to 3, the number of arms"}
+    ]
     with serving(max_top_k=2) as small:
         refused = small.post("/select", {"context": CAT, "top_k": 3})
-        assert paths(expect_problem(refused, 422)) == ["top_k"]
+        assert expect_problem(refused, 422)["errors"] == [
+            {"path": "top_k", "message": "must be from 1 to 2, the most that this service ranks"}
+        ]
         assert len(small.select(top_k=2)["ranking"]) == 2
+
+
+def test_an_arm_that_is_given_twice_is_named(wire: Wire) -> None:
+    arms = ["kibble", "ball", {"id": "ball", "features": {"category": "toy"}}]
+    refused = expect_problem(wire.post("/select", {"context": CAT, "arms": arms}), 422)
+    assert {"path": "arms", "message": "given more than once: 'ball'"} in refused["errors"]
 
 
 def test_epsilon_greedy_gives_the_best_arm_all_but_what_it_explores_with(wire: Wire) -> None:

@@ -49,7 +49,7 @@ REFUSED = [
     ("policies.linucb.noise", float("nan"), "policies.linucb.noise", "finite"),
     ("policies.linucb.features", ["size"], "", "feature 'size': there is no feature 'size'"),
     ("policies.linucb.features", ["pet x size"], "", "there is no feature 'size'"),
-    ("policies.linucb.features", ["pet", "pet"], "", "features: a name is given twice"),
+    ("policies.linucb.features", ["pet", "pet"], "", "features: given more than once: 'pet'"),
     (
         "policies.linucb",
         {"kind": "linucb", "disjoint": True, "features": ["pet", "kind"]},
@@ -66,7 +66,12 @@ REFUSED = [
     ("features.crosses", ["pet x size"], "features", "cross 'pet x size': there is no feature"),
     ("features.crosses", ["pet"], "features", "write two or more feature names as 'a x b'"),
     ("features.crosses", ["pet x pet"], "features", "write two or more feature names"),
-    ("features.crosses", ["pet x kind"] * 2, "features", "a cross is given twice"),
+    (
+        "features.crosses",
+        ["pet x kind"] * 2,
+        "features",
+        "crosses: given more than once: 'kind x pet'",
+    ),
     ("features.arm.pet", {"type": "boolean"}, "features", "both context and arm features: pet"),
     ("features.arm.intercept", {"type": "boolean"}, "features", "name of the constant feature"),
     ("features.arm.a b", {"type": "boolean"}, "features.arm.a b", "1 to 64 letters"),
@@ -201,8 +206,8 @@ def refusal_of(path: Path, content: str | bytes) -> str:
 def test_a_file_with_an_unknown_key_is_refused_with_its_path(tmp_path: Path) -> None:
     text = '[policies.a]\nkind = "linucb"\nalfa = 2\nfeatures = ["intercept"]\n[rewards]\nrange = 1'
     message = refusal_of(tmp_path / "shop.toml", text)
-    assert "policies.a.alfa: is unknown: leave it out" in message
-    assert "rewards: is unknown: leave it out" in message
+    assert "policies.a.alfa: is unknown; did you mean 'alpha'?" in message
+    assert "rewards: is unknown; did you mean 'reward'?" in message
 
 
 @pytest.mark.parametrize(
