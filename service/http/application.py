@@ -34,7 +34,10 @@ from service.http.strict import StrictRoute
 DESCRIPTION = """Ask `POST /select` which arm to show, tell `POST /reward` what came of it.
 
 Every answer of /select says with which probability its arm was chosen, and by which version of
-which policy. Errors are `application/problem+json` in one shape."""
+which policy. Errors are `application/problem+json` in one shape.
+
+`/arms`, `/policies`, `/import` and what is below them are short forms of the same under
+`/experiments/{experiment}`, for the default experiment or the only one."""
 
 
 ALLOWED_HEADERS: Final = (
@@ -97,7 +100,7 @@ def _allow_origins(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
 @cache
 def api_routes() -> tuple[BaseRoute, ...]:
     """Make the routes once: FastAPI analyses each at its first match, for all applications."""
-    api = APIRouter(route_class=StrictRoute)
+    api = APIRouter(route_class=StrictRoute, generate_unique_id_function=lambda route: route.name)
     for router in (
         beacon.router,
         routes.router,
@@ -107,19 +110,19 @@ def api_routes() -> tuple[BaseRoute, ...]:
         evaluations.router,
     ):
         api.include_router(router)
-    for prefix, state in (("/experiments/{experiment}", get_state), ("", get_only_state)):
-        for resources in (
-            experiments.arm_resources,
-            experiments.policy_resources,
-            imports.resources,
-        ):
-            api.include_router(resources(state), prefix=prefix)
+    for resources in (
+        experiments.arm_resources,
+        experiments.policy_resources,
+        imports.resources,
+    ):
+        api.include_router(resources(get_state), prefix="/experiments/{experiment}")
+        api.include_router(resources(get_only_state), include_in_schema=False)
     return tuple(api.routes)
 
 
 def create_app(services: Services) -> FastAPI:
     app = Application(
-        title="Forage",
+        title="Forage API",  # a generated client is forage_api_client: forage_client is ours
         version=__version__,
         description=DESCRIPTION,
         docs_url=None,  # FastAPI's pages load scripts from another host

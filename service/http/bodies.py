@@ -145,6 +145,7 @@ class RewardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 FORMS: Final = [
     {
+        "title": title,
         "required": [form],
         "properties": {
             form: {"not": {"type": "null"}},
@@ -155,7 +156,11 @@ FORMS: Final = [
             },
         },
     }
-    for form in ("reward", "rewards", "feedback")
+    for title, form in (
+        ("RewardOfOneArm", "reward"),
+        ("RewardsByArm", "rewards"),
+        ("Cascade", "feedback"),
+    )
 ]
 """JSON Schema of the checks in `RewardBody.__post_init__`: one of these."""
 

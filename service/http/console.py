@@ -155,7 +155,7 @@ class ShareAnswer(BaseModel):
 
 
 @router.get("/status", tags=["observe"])
-async def status(services: ServicesDep, grant: GrantDep) -> ServiceStatus:
+async def get_status(services: ServicesDep, grant: GrantDep) -> ServiceStatus:
     """This process, its log, and the health of every experiment."""
     return ServiceStatus(
         version=__version__,
@@ -166,13 +166,13 @@ async def status(services: ServicesDep, grant: GrantDep) -> ServiceStatus:
 
 
 @router.get("/experiments/{experiment}/status", tags=["observe"], responses=problems(404, 503))
-async def experiment_status(state: StateDep, services: ServicesDep) -> ExperimentStatus:
+async def get_experiment_status(state: StateDep, services: ServicesDep) -> ExperimentStatus:
     """How each policy does, beside the others. Cheap: ask as often as you like."""
     return ExperimentStatus.model_validate(await services.overview.experiment(state))
 
 
 @router.get("/experiments/{experiment}/history", tags=["observe"], responses=problems(404, 503))
-async def history(
+async def get_history(
     state: StateDep,
     services: ServicesDep,
     step: Annotated[Literal["5", "300"], Query(description="Seconds between samples.")] = "5",
@@ -184,7 +184,7 @@ async def history(
 
 
 @router.get("/experiments/{experiment}/arm-figures", tags=["observe"], responses=problems(404, 503))
-async def arm_figures(
+async def list_arm_figures(
     state: StateDep,
     services: ServicesDep,
     policy: Annotated[Name | None, Query(description="Left out: all together.")] = None,
@@ -200,7 +200,7 @@ async def arm_figures(
 
 
 @router.get("/experiments/{experiment}/decisions", tags=["observe"], responses=problems(404, 503))
-async def recent_decisions(
+async def list_decisions(
     state: StateDep,
     services: ServicesDep,
     policy: Annotated[Name | None, Query(description="Left out: of all.")] = None,

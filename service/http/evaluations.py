@@ -88,7 +88,7 @@ async def evaluate(
 
 
 @router.get("/experiments/{experiment}/shadows", responses=problems(404, 409, 503))
-async def shadows(state: StateDep, services: ServicesDep) -> EvaluationAnswer:
+async def get_shadows(state: StateDep, services: ServicesDep) -> EvaluationAnswer:
     """Estimate what each shadow would have earned on the decisions since it was defined as it is:
     the intervals to watch are `watched` and `over_logged_watched`. The log is read in a process of
     its own, and the answer is kept for ten times as long as that took, ten seconds at least."""
@@ -96,7 +96,7 @@ async def shadows(state: StateDep, services: ServicesDep) -> EvaluationAnswer:
 
 
 @router.get("/experiments/{experiment}/verdict", responses=problems(404, 409, 503))
-async def verdict(state: StateDep, services: ServicesDep) -> Verdict:
+async def get_verdict(state: StateDep, services: ServicesDep) -> Verdict:
     """Say which policy pays: each compared with the control, by the decisions whose policy was
     drawn. It reads the whole log, in a process of its own, and is kept for ten times as long as
     that took, ten seconds at least."""

@@ -67,7 +67,7 @@ def _listed(arms: Mapping[str, Mapping[str, object]]) -> Response:
 
 
 @router.get("/experiments")
-async def experiments(services: ServicesDep, grant: GrantDep) -> ExperimentList:
+async def list_experiments(services: ServicesDep, grant: GrantDep) -> ExperimentList:
     """All experiments that are served."""
     return ExperimentList(
         experiments=[
@@ -156,7 +156,7 @@ def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     ArmPath = Annotated[ArmId, Path()]
 
     @routes.get("/arms", tags=["define"], response_model=ArmList, responses=problems(404, 503))
-    async def arms(state: Experiment) -> Response:
+    async def list_arms(state: Experiment) -> Response:
         """The catalogue."""
         return _listed(state.arms)
 
@@ -207,12 +207,12 @@ def policy_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     Experiment = Annotated[State, Depends(of)]
 
     @routes.get("/policies", tags=["observe"], responses=problems(404, 503))
-    async def policies(state: Experiment, services: ServicesDep) -> PolicyList:
+    async def list_policies(state: Experiment, services: ServicesDep) -> PolicyList:
         """How each policy does."""
         return PolicyList.model_validate({"policies": await services.overview.policies(state)})
 
     @routes.get("/policies/{policy}", tags=["observe"], responses=problems(404, 503))
-    async def policy(
+    async def get_policy(
         policy: Annotated[Name, Path()], state: Experiment, services: ServicesDep
     ) -> PolicyStatus:
         """How one policy does."""
@@ -257,7 +257,7 @@ def policy_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     @routes.post(
         "/policies/{policy}/reset", tags=["define"], responses=problems(404, 409, 412, 503)
     )
-    async def reset(
+    async def reset_policy(
         policy: Annotated[Name, Path()],
         state: Experiment,
         services: ServicesDep,
@@ -286,7 +286,7 @@ def policy_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
         }
     },
 )
-async def post_version(
+async def publish_version(
     policy: Annotated[Name, Path()],
     state: StateDep,
     services: ServicesDep,

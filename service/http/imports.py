@@ -146,7 +146,7 @@ def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     routes = APIRouter(route_class=ImportRoute)
 
     @routes.post("/import", tags=["define"], responses=problems(400, 404, 503))
-    async def take(
+    async def import_visits(
         body: ImportBody,
         state: Annotated[State, Depends(of)],
         services: ServicesDep,

@@ -38,7 +38,7 @@ class ReaderList(BaseModel):
 
 
 @router.delete("/units/{unit:id}", responses=problems(404, 409, 503))
-async def delete_unit(
+async def erase_unit(
     unit: Annotated[UnitId, Path()],
     services: ServicesDep,
     grant: GrantDep,
@@ -67,7 +67,7 @@ class SkipAnswer(BaseModel):
 
 
 @router.post("/experiments/{experiment}/skips", responses=problems(400, 404, 409, 503))
-async def post_skip(
+async def skip_event(
     experiment: GrantedName, body: Skip, services: ServicesDep, by: AuthorDep
 ) -> SkipAnswer:
     """Pass over the event that a quarantined experiment stopped at, on every replica, and serve the
@@ -77,7 +77,7 @@ async def post_skip(
 
 
 @router.get("/experiments/{experiment}/readers", responses=problems(404, 503))
-async def readers(state: StateDep, services: ServicesDep) -> ReaderList:
+async def list_readers(state: StateDep, services: ServicesDep) -> ReaderList:
     """Readers of the log that trimming waits for, and what each has taken."""
     needs = (await services.store.describe(state.name)).readers
     return ReaderList(

@@ -29,7 +29,7 @@ router = APIRouter(route_class=StrictRoute)
     responses=problems(404, 410, 503),
     response_model=DecisionAnswer,
 )
-async def decision(
+async def get_decision(
     id: str,
     services: ServicesDep,
     grant: GrantDep,
@@ -53,7 +53,7 @@ async def activate(
 
 
 @router.get("/healthz", tags=["operate"], responses={503: {"model": Health}})
-async def healthz(services: ServicesDep, response: Response) -> Health:
+async def get_health(services: ServicesDep, response: Response) -> Health:
     """The process is alive, and what its log promises. 503: its store is damaged, and a restart or
     a person has to mend it; one that may come back by itself makes it `degraded`."""
     log = services.log
@@ -75,7 +75,7 @@ async def healthz(services: ServicesDep, response: Response) -> Health:
 
 
 @router.get("/readyz", tags=["operate"], responses={503: {"model": Readiness}})
-async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> Readiness:
+async def get_readiness(services: ServicesDep, grant: GrantDep, response: Response) -> Readiness:
     """Ready: folded to the log's end, the log can be written, and no signal has stopped it. An
     experiment in quarantine does not count, unless its log is lost and no other is left to
     serve."""
@@ -113,7 +113,7 @@ async def readyz(services: ServicesDep, grant: GrantDep, response: Response) -> 
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
-async def metrics(request: Request, services: ServicesDep) -> Response:
+async def get_metrics(request: Request, services: ServicesDep) -> Response:
     """Prometheus text format, compressed where the caller accepts gzip."""
     text = services.telemetry.expose(services.log.replicas.policies)
     headers = {"Vary": "Accept-Encoding"}

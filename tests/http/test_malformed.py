@@ -14,7 +14,7 @@ from service.features.declaration import NAME_RULE
 from service.http.beacon import BYTES
 from tests.support.plug import Plug, head
 from tests.support.properties import examples
-from tests.support.service import Wire, expect_problem, filled, paths, serving
+from tests.support.service import Wire, expect_problem, filled, paths, served_paths, serving
 
 JSON = {"Content-Type": "application/json"}
 BODIES = [
@@ -302,7 +302,7 @@ def test_no_depth_of_a_body_is_a_fault_of_the_service(wire: Wire, opening: str, 
     closed = open_ended + "".join(pairs[each] for each in reversed(open_ended) if each in pairs)
     asked = [
         (method.upper(), filled(path, "shop"))
-        for path, methods in wire.app.openapi()["paths"].items()
+        for path, methods in served_paths().items()
         for method, operation in methods.items()
         if "requestBody" in operation and not path.endswith("/versions")
     ]

@@ -6,18 +6,20 @@ folder: `tests.support.service.expect_declared` looks at each answer.
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import forage_client
 import pytest
 from starlette.requests import Request
 
 from service.http.scope import PROBES
 from service.http.web import openapi_route
-from tests.support.service import Json, Wire, expect_problem, filled, openapi
+from tests.support.service import Json, Wire, expect_problem, filled, openapi, short_forms
 
 PINNED = Path(__file__).with_name("openapi.json")
 OPERATIONS = [
@@ -40,6 +42,40 @@ def test_the_service_tells_the_document(wire: Wire) -> None:
     assert "/openapi.json" in wire.get("/docs/").text
     ids = Counter(operation["operationId"] for _, _, operation in OPERATIONS)
     assert ids.most_common(1)[0][1] == 1
+
+
+def test_operations_have_names_that_a_person_would_give() -> None:
+    """Those of generated clients: a verb and what it is done to, without the path and the method.
+    FastAPI's own is `get_arm_experiments__experiment__arms__arm__get`."""
+    for method, path, operation in OPERATIONS:
+        name = operation["operationId"]
+        assert re.fullmatch(r"[a-z]+(_[a-z]+){0,2}", name), f"{method} {path}: {name}"
+        assert not name.endswith(f"_{method.lower()}"), name
+
+
+def test_a_generated_client_is_not_called_as_ours() -> None:
+    title = openapi()["info"]["title"]
+    assert title.lower().replace(" ", "_") + "_client" != forage_client.__name__
+
+
+def test_each_operation_is_described_once() -> None:
+    """The short forms answer, and stand in the description alone."""
+    served = {
+        (method, path)
+        for path, methods in short_forms().items()
+        for method in methods
+        if path not in openapi()["paths"]
+    }
+    assert ("get", "/arms") in served
+    assert ("post", "/policies/{policy}/reset") in served
+    assert len(served) == 9
+    described = openapi()["info"]["description"]
+    assert all(f"`/{form}`" in described for form in ("arms", "policies", "import"))
+
+
+def test_the_forms_of_a_reward_have_titles() -> None:
+    forms = openapi()["components"]["schemas"]["RewardBody"]["oneOf"]
+    assert [each["title"] for each in forms] == ["RewardOfOneArm", "RewardsByArm", "Cascade"]
 
 
 def test_requests_at_once_wait_for_one_document() -> None:

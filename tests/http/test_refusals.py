@@ -8,7 +8,7 @@ import pytest
 
 from service.http.problems import problem
 from tests.support.keys import Keys
-from tests.support.service import Json, Wire, expect_problem, filled, openapi, paths, serving
+from tests.support.service import Json, Wire, expect_problem, filled, paths, served_paths, serving
 
 CAT = {"persona": "cat"}
 JSON = {"Content-Type": "application/json"}
@@ -132,9 +132,9 @@ def test_a_token_opens_under_every_key_and_is_sealed_under_the_first(wire: Wire)
 # -- paths, methods, sizes -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", [*openapi()["paths"], *NO_PATHS])
+@pytest.mark.parametrize("path", [*served_paths(), *NO_PATHS])
 def test_a_path_says_which_methods_it_has(wire: Wire, path: str) -> None:
-    known = {method.upper() for method in openapi()["paths"].get(path, {})}
+    known = {method.upper() for method in served_paths().get(path, {})}
     known |= {"HEAD"} if "GET" in known else set()
     for method in sorted({"GET", "POST", "PUT", "DELETE", "PATCH"} - known):
         answer = wire.request(method, filled(path, "e"))
@@ -200,7 +200,7 @@ def test_a_compressed_body_is_refused_by_its_encoding(wire: Wire, path: str) -> 
 
 WITH_BODY = [
     (method.upper(), path)
-    for path, methods in openapi()["paths"].items()
+    for path, methods in served_paths().items()
     for method, operation in methods.items()
     if "requestBody" in operation
 ]

@@ -43,8 +43,24 @@ def openapi() -> Json:
 
 @cache
 def _operations() -> list[tuple[re.Pattern[str], Json]]:
-    paths = openapi()["paths"].items()
-    return [(re.compile(_pattern(path)), methods) for path, methods in paths]
+    return [(re.compile(_pattern(path)), methods) for path, methods in served_paths().items()]
+
+
+def served_paths() -> dict[str, Json]:
+    """Operations by path: those of the document, and their short forms."""
+    return {**openapi()["paths"], **short_forms()}
+
+
+def short_forms() -> dict[str, Json]:
+    """Operations by the paths that a service with one experiment has beside those of the document,
+    whose description names them."""
+    return {
+        short: methods
+        for path, methods in openapi()["paths"].items()
+        for short in [path.removeprefix("/experiments/{experiment}")]
+        if short.partition("/")[2].partition("/")[0] in ("arms", "policies", "import")
+        and not short.endswith(("/versions", "/share"))
+    }
 
 
 def _pattern(path: str) -> str:
