@@ -211,23 +211,29 @@ class Definition(Model):
     )
 
     @model_validator(mode="after")
-    def _policies_fit(self) -> Self:
-        self._expect_policies_to_fit()
+    def _settings_fit_each_other(self) -> Self:
+        errors = [
+            InitErrorDetails(type="value_error", loc=loc, input=None, ctx={"error": message})
+            for loc, message in self._faults_between()
+        ]
+        if errors:
+            raise ValidationError.from_exception_data(type(self).__name__, errors)
         return self
 
-    def _expect_policies_to_fit(self) -> None:
+    def _faults_between(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what is wrong between settings, and where."""
         for name, policy in self.policies.items():
             try:
                 self._check_policy(policy)
             except ValueError as fault:
-                raise ValueError(f"policies.{name}: {fault}") from fault
+                yield ("policies", name), str(fault)
         if all(policy.share == 0 for policy in self.policies.values()):
-            raise ValueError("policies: at least one needs a share above 0")
+            yield ("policies",), "at least one needs a share above 0"
         if self.control is not None and self.control not in self.policies:
             near = suggestion(self.control, self.policies)
-            raise ValueError(f"control: no policy {quoted(self.control)}{near}")
-        if self.control is not None and self.policies[self.control].shadow:
-            raise ValueError("control: a shadow earns nothing that others could be compared with")
+            yield ("control",), f"no policy {quoted(self.control)}{near}"
+        elif self.control is not None and self.policies[self.control].shadow:
+            yield ("control",), "a shadow earns nothing that others could be compared with"
 
     @property
     def serving(self) -> dict[str, AnyPolicy]:
@@ -248,7 +254,8 @@ class Definition(Model):
         if name not in self.policies and len(self.policies) == POLICIES:
             raise ValueError(f"policies: must have at most {POLICIES} members")
         changed = self.model_copy(update={"policies": {**self.policies, name: policy}})
-        changed._expect_policies_to_fit()
+        for loc, message in changed._faults_between():
+            raise ValueError(f"{'.'.join(loc)}: {message}")
         return changed
 
     def _check_policy(self, policy: AnyPolicy) -> None:

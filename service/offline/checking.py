@@ -162,10 +162,7 @@ def _faults(error: ValidationError, content: object) -> Iterator[tuple[Keys, str
 
 
 def _of_the_whole(keys: Keys, message: str, content: object) -> tuple[Keys, str]:
-    """Find the keys of a fault between settings, whose text names the policy and the feature."""
-    for name in sorted(_table(content, "policies"), key=len, reverse=True):
-        if not keys and message.startswith(f"policies.{name}: "):
-            keys, message = ("policies", name), message.removeprefix(f"policies.{name}: ")
+    """Find the keys of a fault between settings, whose text names the setting and the feature."""
     setting = re.match(r"(\w+): ", message)
     if setting and setting[1] in _table(content, *keys):
         keys, message = (*keys, setting[1]), message.removeprefix(setting[0])

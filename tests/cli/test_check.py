@@ -253,3 +253,15 @@ def test_an_unknown_kind_hides_no_other_fault() -> None:
     assert faults["policies.main.kind"].endswith("did you mean 'linucb'?")
     assert faults["policies.main.alfa"] == "is unknown; did you mean 'alpha'?"
     assert "policies.main.ridge" in faults
+
+
+def test_mistakes_between_settings_are_all_named(tmp_path: Path) -> None:
+    """Of two policies that saw unknown features the first alone was, and no control beside it."""
+    text = (
+        'control = "c"\n[features.context.pet]\ntype = "categorical"\nvalues = ["cat"]\n'
+        '[policies.a]\nkind = "linucb"\nfeatures = ["pett"]\n'
+        '[policies.b]\nkind = "linucb"\nfeatures = ["pet", "size"]\n'
+    )
+    found = {each.path: each.message for each in check(text, "shop.toml", "shop").findings}
+    assert found.keys() == {"policies.a.features.0", "policies.b.features.1", "control"}
+    assert found["policies.a.features.0"].endswith("did you mean 'pet'?")

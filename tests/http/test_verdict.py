@@ -171,4 +171,4 @@ def test_a_control_has_to_be_a_policy() -> None:
         return str(expect_problem(answer, 422)["errors"][0]["message"])
 
     with serving() as wire:
-        assert "control: no policy 'randon'; did you mean 'random'?" in put(wire, "randon")
+        assert "no policy 'randon'; did you mean 'random'?" in put(wire, "randon")
