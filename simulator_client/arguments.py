@@ -109,8 +109,8 @@ VISITS: Final[list[Option]] = [
     ("--policies", values.names, "A,B",
      f"default: {','.join(DEFAULTS['policies'])}, or all of --policy-file or of the experiment",
      None),
-    ("--policy-file", Path, "FILE", "JSON or TOML, name -> settings as in an experiment; they add "
-     "to or replace the policies known by name", None),
+    ("--policy-file", Path, "FILE", "JSON or TOML, name -> settings, or an experiment's file; its "
+     "policies add to or replace those known by name", None),
     ("--visits", values.count, "N", "visits per policy (default: 20000)", None),
     ("--world-seed", values.seed, "S", "seed of the world itself (default: 42)", None),
     ("--shock-at", values.seed, "N", "the market changes at this visit", None),

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from service.cli.options import Renames, ServiceUrl, renames
+from service.cli.options import ServiceUrl, renames
 from service.cli.running import progress, read_settings
+from service.offline.renames import Renames
 
 LISTED = 20
 """Refused lines that are printed, of those that the import skipped."""
@@ -26,9 +27,13 @@ def import_visits(
             "--map",
             parser=renames,
             metavar="NAME=NEW,...",
-            help="Rename columns of the file; NAME= leaves one out.",
+            help="Rename columns of the file; NAME= leaves one out. A NAME with a comma stands in "
+            "double quotes.",
         ),
     ] = None,
+    separator: Annotated[
+        str, Option(metavar="CHARACTER", help="Between the cells of a CSV file; tab: a tab.")
+    ] = ",",
     url: ServiceUrl = None,
 ) -> int:
     """Give a service logged visits to learn from.
@@ -62,7 +67,7 @@ def import_visits(
         importing = Importing(client, experiment, policy, skip_bad)
         known = importing.known()
         with progress() as say:
-            for part in batches(read(path, known, columns)):
+            for part in batches(read(path, known, columns, separator)):
                 importing.take(part)
                 if say:
                     say(f"{importing.imported + importing.duplicates:,} lines taken")

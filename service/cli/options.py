@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from typer import BadParameter, Option
 
+from service.offline.renames import Renames, read_renames
+
 StoreUrl = Annotated[
     str | None,
     Option(
@@ -83,16 +85,9 @@ def seconds(text: str) -> float:
     return moment(text).timestamp()
 
 
-class Renames(dict[str, str]):
-    """Old name -> new name."""
-
-
 def renames(text: str) -> Renames:
     """Read `old=new,old=new`. Raises BadParameter."""
-    found = Renames()
-    for part in names(text):
-        old, equals, new = part.rpartition("=")
-        if not equals or not old or old in found:
-            raise BadParameter("write NAME=NEW,NAME=NEW, each NAME once")
-        found[old.strip()] = new.strip()
-    return found
+    try:
+        return read_renames(text)
+    except ValueError as fault:
+        raise BadParameter(str(fault)) from fault

@@ -43,16 +43,22 @@ COLUMNS = 512
 
 
 def read_definitions(path: Path) -> dict[str, PolicyFields]:
-    """Policies by name from a TOML or JSON file with a `policies` table; the rest of an
-    experiment's file is ignored. Raises ConfigurationError."""
+    """Policies by name from a file, JSON if it is named so, else TOML: an experiment's file, of
+    which the `policies` count alone, or name -> settings. Raises ConfigurationError."""
     try:
         text = text_of(path)
         content = json_of(text) if path.suffix == ".json" else toml_of(text)
     except ValueError as fault:
         raise ConfigurationError(f"{path}: {fault}") from fault
-    policies = content.get("policies") if isinstance(content, dict) else None
-    if not isinstance(policies, dict) or not policies:
-        raise ConfigurationError(f"{path}: there is no [policies.NAME] in it")
+    policies: dict[str, PolicyFields] = content if isinstance(content, dict) else {}
+    inner = policies.get("policies")
+    if isinstance(inner, dict) and not isinstance(inner.get("kind"), str):
+        policies = inner
+    if not policies or not all(isinstance(each, dict) for each in policies.values()):
+        raise ConfigurationError(f"{path}: there is no policy in it: [policies.NAME] or [NAME]")
+    for name, settings in policies.items():
+        if not isinstance(settings.get("kind"), str):
+            raise ConfigurationError(f"{path}: policy {name!r} has no kind")
     return policies
 
 

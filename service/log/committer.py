@@ -122,7 +122,10 @@ class Committer:
     async def append_all(
         self, entries: Sequence[tuple[Entry, AnyEvent | None]]
     ) -> list[CommitResult | StoredDecision]:
-        """`append` of each, in one commit. Raises StoreUnavailable."""
+        """`append` of each, or `record` of one without an event, in one commit. Raises
+        StoreUnavailable."""
+        for name in {entry.experiment for entry, _ in entries}:
+            self._replicas.state(name)
         self._expect_log()
         answers = [self._enqueue(entry, event) for entry, event in entries]
         results = await asyncio.gather(*answers, return_exceptions=True)
@@ -208,6 +211,13 @@ class Committer:
         found = await self._store.get(experiment, "decisions", ids)
         payloads = (found[own] for own in ids if own in found)
         return next((StoredDecision(each, logged=True) for each in payloads), None)
+
+    async def decisions(self, experiment: str, ids: Sequence[str]) -> dict[str, StoredDecision]:
+        """Return the decisions of those ids that have one. Raises StoreUnavailable."""
+        stored = await self._store.get(experiment, "decisions", ids)
+        found = {own: StoredDecision(payload, logged=True) for own, payload in stored.items()}
+        unlogged = {own: self._unlogged.find(experiment, own) for own in ids}
+        return found | {own: each for own, each in unlogged.items() if each is not None}
 
     async def decision_in_time(self, experiment: str, *ids: str) -> StoredDecision | None:
         """The same; where the log is gone or slow, as far as this process has it in memory."""

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from math import isfinite
 from typing import Any
 
 import httpx
@@ -11,12 +12,15 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.offline.dsjson import Known
 from service.offline.visit_files import Line
 
-NumberedVisit = tuple[int, dict[str, object]]
-"""The number of a line, and its visit."""
+Encoded = tuple[int, bytes | str]
+"""The number of a line, and its visit as JSON, or why it is none."""
+
+NumberedVisit = tuple[int, bytes]
 
 BATCH = 200
 BATCH_BYTES = 400_000
 """Visits of one request, and the bytes of their JSON: below the default limits of a service."""
+JSON = {"Content-Type": "application/json"}
 TRIES = 60
 WAIT_S = 1.0
 """Attempts of a request and the pause between them, for a service that restarts or cannot write."""
@@ -52,12 +56,12 @@ class Importing:
         except (ValueError, LookupError, TypeError) as fault:
             raise ConfigurationError(_problem(answer)) from fault
 
-    def take(self, lines: Sequence[Line]) -> None:
+    def take(self, lines: Sequence[Encoded]) -> None:
         """Import lines until one stops the import. Raises StoreUnavailable where the service does
         not come back, ConfigurationError for a fault of the whole import."""
         visits: list[NumberedVisit] = []
         for number, visit in lines:
-            if isinstance(visit, dict):
+            if isinstance(visit, bytes):
                 visits.append((number, visit))
                 continue
             self._send(visits)
@@ -68,8 +72,12 @@ class Importing:
     def _send(self, visits: Sequence[NumberedVisit]) -> None:
         if not visits or self.stopped:
             return
-        body = {"policy": self._policy, "visits": [visit for _, visit in visits]}
-        answer = self._ask("POST", f"{self._path}/import", {**body, "skip_refused": self._skip_bad})
+        head = {"policy": self._policy, "skip_refused": self._skip_bad}
+        body = b'%s,"visits":[%s]}' % (
+            json.dumps(head).encode()[:-1],
+            b",".join(visit for _, visit in visits),
+        )
+        answer = self._ask("POST", f"{self._path}/import", body)
         if answer.status_code == 200:
             self._count(visits, answer.json()["results"])
             return
@@ -102,12 +110,12 @@ class Importing:
             self.refused.append((number, why))
             self.stopped = not self._skip_bad
 
-    def _ask(self, method: str, path: str, body: dict[str, object] | None = None) -> httpx.Response:
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> httpx.Response:
         """Ask the service, with retries: an import may be repeated. Raises StoreUnavailable."""
         problem = ""
         for _ in range(TRIES):
             try:
-                answer = self._client.request(method, path, json=body)
+                answer = self._client.request(method, path, content=body, headers=JSON)
             except httpx.TransportError as fault:
                 problem = str(fault)
             else:
@@ -120,28 +128,47 @@ class Importing:
         )
 
 
-def batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    """Group lines into requests."""
-    part, size = list[Line](), 0
+def batches(lines: Iterator[Line]) -> Iterator[list[Encoded]]:
+    """Encode visits, and group them into requests."""
+    part, size = list[Encoded](), 0
     for number, visit in lines:
-        try:
-            own = len(json.dumps(visit, allow_nan=False, ensure_ascii=False).encode())
-            line: Line = (number, visit)
-        except UnicodeEncodeError:
-            own, line = 0, (number, "holds half of a surrogate pair, which is no character")
-        except RecursionError:
-            own, line = 0, (number, "is nested too deeply")
-        except ValueError:
-            own, line = 0, (number, "holds NaN or an infinite number, which JSON does not have")
-        except TypeError:  # of Parquet
-            own, line = 0, (number, "holds bytes, a date or the like, which JSON does not have")
+        encoded = visit if isinstance(visit, str) else _encoded(visit)
+        own = len(encoded)
         if part and (len(part) == BATCH or size + own > BATCH_BYTES):
             yield part
             part, size = [], 0
-        part.append(line)
+        part.append((number, encoded))
         size += own
     if part:
         yield part
+
+
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _encoded(visit: dict[str, object]) -> bytes | str:
+    """Encode a visit, or say why it cannot be sent."""
+    try:
+        return _encode(visit).encode()
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair, which is no character"
+    except RecursionError:
+        return "is nested too deeply"
+    except ValueError:
+        place = next(_not_finite(visit, ""))
+        return f"{place} is NaN or infinite, which is no number: leave it out"
+
+
+def _not_finite(value: object, path: str) -> Iterator[str]:
+    """Yield the paths of numbers that JSON does not have."""
+    if isinstance(value, float) and not isfinite(value):
+        yield path.lstrip(".")
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            yield from _not_finite(member, f"{path}.{name}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _not_finite(item, f"{path}.{index}")
 
 
 def _worded(problem: dict[str, Any]) -> str:

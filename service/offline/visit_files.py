@@ -8,15 +8,17 @@ with missing cells.
 import csv
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from service.definition.files import json_of
 from service.errors import ConfigurationError
 from service.naming import listed, quoted
 from service.offline.dsjson import Known, visit_of
+from service.offline.renames import Renames, option_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -39,9 +41,6 @@ PARSED = ("context", "arms", "probabilities")
 BATCH = 1_000  # rows of a Parquet file in memory at once
 NOT_UTF8 = "not UTF-8"
 
-Renames = Mapping[str, str]
-"""Name in the file -> name in a visit; "" leaves a column out."""
-
 Line = tuple[int, dict[str, object] | str]
 """The number of a line, from 1, and its visit, or why it is none."""
 
@@ -49,14 +48,16 @@ CELL_CHARACTERS = 131_072
 """Of a cell of a CSV file: a longer one is refused with its line."""
 
 
-def read(path: Path, known: Known, renames: Renames | None = None) -> Iterator[Line]:
-    """Yield the lines of a file. Raises ConfigurationError where the file is of no known kind,
-    cannot be read, or lacks a column."""
+def read(
+    path: Path, known: Known, renames: Renames | None = None, separator: str = ","
+) -> Iterator[Line]:
+    """Yield the lines of a file. separator: of the cells of a CSV file. Raises ConfigurationError
+    where the file is of no known kind, cannot be read, or lacks a column."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise ConfigurationError(f"{path}: the name must end with {', '.join(READERS)}")
     try:
-        yield from reader(path, known, renames or {})
+        yield from reader(Source(path, known, renames or Renames(), separator))
     except OSError as fault:
         raise ConfigurationError(f"{path}: {fault.strerror or fault}") from fault
     except csv.Error as fault:
@@ -65,16 +66,30 @@ def read(path: Path, known: Known, renames: Renames | None = None) -> Iterator[L
         raise ConfigurationError(f"{path}: cannot be read: {fault}") from fault
 
 
-def _json_lines(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
-    for number, found in _objects(path):
-        yield number, found if isinstance(found, str) else _visit(_renamed(found, renames))
+class Source(NamedTuple):
+    """A file, and what is known of its columns."""
+
+    path: Path
+    known: Known
+    renames: Renames
+    separator: str
 
 
-def _dsjson(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
-    if renames:
-        raise ConfigurationError(f"{path}: --map renames columns, and DSJSON has none")
-    for number, found in _objects(path):
-        yield number, found if isinstance(found, str) else visit_of(found, known)
+def _json_lines(source: Source) -> Iterator[Line]:
+    for number, found in _objects(source.path):
+        if isinstance(found, dict):
+            try:
+                found = _visit(_renamed(found, source.renames))
+            except ValueError as fault:
+                found = str(fault)
+        yield number, found
+
+
+def _dsjson(source: Source) -> Iterator[Line]:
+    if source.renames:
+        raise ConfigurationError(f"{source.path}: --map renames columns, and DSJSON has none")
+    for number, found in _objects(source.path):
+        yield number, found if isinstance(found, str) else visit_of(found, source.known)
 
 
 def _objects(path: Path) -> Iterator[Line]:
@@ -104,26 +119,64 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _csv(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
+def _csv(source: Source) -> Iterator[Line]:
     csv.field_size_limit(CELL_CHARACTERS)  # of this process
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        rows = csv.DictReader(file, restkey="", restval="")
-        _check_columns(path, rows.fieldnames or [], known, renames)
+    separator = "\t" if source.separator == "tab" else source.separator
+    with source.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        first = file.readline()
+        file.seek(0)
+        try:
+            rows = csv.reader(file, delimiter=separator, skipinitialspace=_blank(first, separator))
+        except (TypeError, ValueError) as fault:
+            raise ConfigurationError("--separator: give one character, or tab") from fault
+        columns = next(rows, [])
+        _expect_separator(source.path, columns)
+        _check_columns(source, columns)
+        names = [source.renames.get(column, column) for column in columns]
         while True:
             try:
-                row = next(rows)
+                cells = next(rows)
             except StopIteration:
                 return
             except csv.Error as fault:
-                yield rows.reader.line_num, f"not CSV: {_worded(fault)}"
+                yield rows.line_num, f"not CSV: {_worded(fault)}"
                 continue
-            if "" in row:
-                yield rows.line_num, "has more cells than the first line has names"
-            elif not _is_utf8("".join(row.values())):
-                yield rows.line_num, NOT_UTF8
-            else:
-                cells = {name: cell for name, cell in row.items() if cell != ""}
-                yield rows.line_num, _visit(_typed(_renamed(cells, renames), known.context))
+            if cells:  # a line
+                yield rows.line_num, _row(names, cells, source.known.context)
+
+
+def _row(
+    names: Sequence[str], cells: Sequence[str], types: Mapping[str, str]
+) -> dict[str, object] | str:
+    """Convert the cells of a line to a visit, or say why they are none."""
+    if len(cells) != len(names):
+        amount = "more" if len(cells) > len(names) else "fewer"
+        return f"has {amount} cells than the first line has names: {len(cells)}, not {len(names)}"
+    if not _is_utf8("".join(cells)):
+        return NOT_UTF8
+    given = {name: cell for name, cell in zip(names, cells, strict=True) if name and cell}
+    try:
+        return _visit(_typed(given, types))
+    except ValueError as fault:
+        return str(fault)
+
+
+def _blank(line: str, separator: str) -> bool:
+    """Whether a blank follows each separator of the first line: then it belongs to it."""
+    _, *others = line.split(separator or ",")
+    return bool(others) and all(name.startswith(" ") for name in others)
+
+
+def _expect_separator(path: Path, columns: Sequence[str]) -> None:
+    """Raise ConfigurationError where the first line is one cell, and seems to be several."""
+    if len(columns) != 1:
+        return
+    for separator, option in ((";", "';'"), ("\t", "tab"), ("|", "'|'"), (",", "','")):
+        if separator in columns[0]:
+            raise ConfigurationError(
+                f"{path}: the first line has no other separator than {option}: give it with "
+                f"--separator {option}"
+            )
 
 
 def _worded(fault: csv.Error) -> str:
@@ -132,38 +185,45 @@ def _worded(fault: csv.Error) -> str:
     return str(fault)
 
 
-def _check_columns(path: Path, columns: Sequence[str], known: Known, renames: Renames) -> None:
-    """Raise ConfigurationError where columns are missing, unknown or given twice."""
-    there = listed(columns)
+def _check_columns(source: Source, columns: Sequence[str]) -> None:
+    """Raise ConfigurationError where columns are missing, unknown or given twice, with an option
+    that mends it."""
+    path, known, renames, there = source.path, source.known, source.renames, listed(columns)
     if absent := [name for name in renames if name not in columns]:
         say = f"--map: there is no column {quoted(absent[0])}, only {there}"
         raise ConfigurationError(f"{path}: {say}")
-    names = [name for column in columns if (name := renames.get(column, column))]
+    new = {column: renames.get(column, column) for column in columns}
+    names = [new[column] for column in columns if new[column] or column not in renames]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigurationError(f"{path}: two columns are named {quoted(twice[0])}")
     missing = [name for name in REQUIRED if name not in names]
-    unknown = [name for name in names if name not in COLUMNS and not name.startswith(CONTEXT)]
+    unknown = [
+        column
+        for column, name in new.items()
+        if name not in COLUMNS and not name.startswith(CONTEXT) and (name or column not in renames)
+    ]
+    if not missing and not unknown:
+        return
+    free = [column for column in unknown if new[column] not in known.context]
+    found = {_column_for(name, free) or f"YOUR_{name.upper()}": name for name in missing}
+    left = {n: f"{CONTEXT}{new[n]}" if new[n] in known.context else "" for n in unknown}
+    hint = option_of(renames | left | found)
     if missing:
-        free = [name for name in unknown if name not in known.context]
-        hint = ",".join(f"{_column_for(name, free)}={name}" for name in missing)
-        raise ConfigurationError(
-            f"{path}: there is no column {', '.join(missing)}, only {there}: rename columns with "
-            f"--map {hint}"
+        say = f"there is no column {', '.join(missing)}, only {there}: rename columns with {hint}"
+    else:
+        say = (
+            f"a visit has no {listed([new[column] for column in unknown])}: make them features, or "
+            f"leave them out, with {hint} (a visit has {', '.join(COLUMNS)})"
         )
-    if unknown:
-        hint = ",".join(f"{n}={CONTEXT}{n}" if n in known.context else f"{n}=" for n in unknown)
-        raise ConfigurationError(
-            f"{path}: a visit has no {listed(unknown)}: make them features, or leave them out, "
-            f"with --map {hint} (a visit has {', '.join(COLUMNS)})"
-        )
+    raise ConfigurationError(f"{path}: {say}")
 
 
-def _column_for(name: str, columns: Sequence[str]) -> str:
-    """Find the column whose own name says that it is this one; else NAME, for the caller to say."""
+def _column_for(name: str, columns: Sequence[str]) -> str | None:
+    """Find the column whose own name says that it is this one."""
     for column in columns:
         if set(re.split(r"[^a-z]+", column.lower())) & LIKELY[name]:
             return column
-    return "NAME"
+    return None
 
 
 def _renamed(row: Mapping[str, object], renames: Renames) -> dict[str, object]:
@@ -172,20 +232,55 @@ def _renamed(row: Mapping[str, object], renames: Renames) -> dict[str, object]:
     return found
 
 
-def _parquet(path: Path, known: Known, renames: Renames) -> Iterator[Line]:
+def _parquet(source: Source) -> Iterator[Line]:
     import pyarrow
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
-            _check_columns(path, file.schema_arrow.names, known, renames)
+        with parquet.ParquetFile(source.path) as file:
+            _check_columns(source, file.schema_arrow.names)
             number = 0
             for batch in file.iter_batches(BATCH):
                 for row in _rows(batch):
                     number += 1
-                    yield number, row if isinstance(row, str) else _visit(_renamed(row, renames))
+                    yield number, row if isinstance(row, str) else _typed_row(row, source.renames)
     except pyarrow.ArrowException as fault:
-        raise ConfigurationError(f"{path}: cannot be read as Parquet") from fault
+        raise ConfigurationError(f"{source.path}: cannot be read as Parquet") from fault
+
+
+def _typed_row(row: Mapping[str, object], renames: Renames) -> dict[str, object] | str:
+    """Convert a row of Parquet to a visit, or name the column that has no meaning in one."""
+    try:
+        return _visit({name: _plain(value, name) for name, value in _renamed(row, renames).items()})
+    except ValueError as fault:
+        return str(fault)
+
+
+def _plain(value: object, path: str) -> object:
+    """Convert a value of Parquet to one of JSON: decimals to numbers, the day of a visit to its
+    first moment. Raises ValueError that names the column."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float() if isfinite(value):
+            return value
+        case Decimal() if value.is_finite():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case float() | Decimal():
+            raise ValueError(f"{path} is {value}, which is no number: leave it empty (null)")
+        case dict():
+            return {name: _plain(member, f"{path}.{name}") for name, member in value.items()}
+        case list():
+            return [_plain(item, f"{path}.{index}") for index, item in enumerate(value)]
+        case datetime() if path == "at":
+            return value
+        case date() if path == "at" and not isinstance(value, datetime):
+            return datetime.combine(value, time(), UTC)
+        case date() | time():
+            raise ValueError(f"{path} is a time, which only `at` may be: make it text or a number")
+        case _:
+            kind = type(value).__name__
+            raise ValueError(f"{path} holds {kind}: make it text, a number or a list")
 
 
 def _rows(batch: "RecordBatch") -> Iterator[dict[str, object] | str]:
@@ -204,7 +299,7 @@ def _rows(batch: "RecordBatch") -> Iterator[dict[str, object] | str]:
             yield "holds a number or a time that is out of range"
 
 
-Reader = Callable[[Path, Known, Renames], Iterator[Line]]
+Reader = Callable[[Source], Iterator[Line]]
 READERS: dict[str, Reader] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
@@ -228,7 +323,7 @@ def _typed(cells: Mapping[str, object], types: Mapping[str, str]) -> dict[str, o
                 cell.lower(), cell
             )
         elif kind == "vector":
-            found[name] = _json(cell)
+            found[name] = _json(cell, name)
         else:
             found[name] = cell
     return found
@@ -242,16 +337,20 @@ def _number(cell: str) -> float | str:
     return number if isfinite(number) else cell
 
 
-def _json(cell: str) -> object:
+def _json(cell: str, name: str) -> object:
+    """Parse a cell of JSON; leave other text for the service to refuse. Raises ValueError that
+    names the column where a list or an object is faulty."""
     try:
         return json_of(cell)
-    except ValueError:
+    except ValueError as fault:
+        if cell.lstrip()[:1] in ("{", "["):
+            raise ValueError(f"{name}: {fault}") from fault
         return cell
 
 
 def _visit(row: Mapping[str, object]) -> dict[str, object]:
     """Convert a row to a visit: without nulls, with columns `context.name` in a context, with ids
-    as text."""
+    as text. Raises ValueError that names a faulty column."""
     context = {
         name.removeprefix(CONTEXT): value
         for name, value in row.items()
@@ -264,7 +363,7 @@ def _visit(row: Mapping[str, object]) -> dict[str, object]:
     }
     for name in PARSED:
         if isinstance(text := visit.get(name), str):
-            visit[name] = _json(text)
+            visit[name] = _json(text, name)
     if isinstance(own := visit.get("context"), dict):
         context |= {name: value for name, value in own.items() if value is not None}
     if context:
@@ -280,6 +379,9 @@ def _visit(row: Mapping[str, object]) -> dict[str, object]:
 
 
 def _name(value: object) -> object:
+    """Write a number as the name that it is: 4 and 4.0 (a column of numbers with gaps) as "4"."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

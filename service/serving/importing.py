@@ -4,20 +4,20 @@ that a policy learns from, as it learns from its own.
 An import may be repeated, in part or whole: the visit's id is the identity of both.
 """
 
-import asyncio
 import base64
 import secrets
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import isclose, log
+from math import fsum, isclose, log
 from typing import Literal
 
 from service.definition.select_request import InlineArm, Values
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.log.log import Log
 from service.log.stores import Store
-from service.log.stores.base import Append, Appended, DecisionRow, Mark
+from service.log.stores.base import Append, Appended, DecisionRow, Entry, Mark
+from service.log.unlogged import StoredDecision
 from service.observability.logs import log_change
 from service.security.token import TokenSealer
 from service.serving.admin import find
@@ -25,6 +25,7 @@ from service.serving.arms import find as find_arms
 from service.serving.marks import ERASED, ArmValue, arm_mark, read_arm
 from service.serving.rederive import IMPORTED
 from service.state.events import (
+    AnyEvent,
     Decision,
     Imported,
     Rewarded,
@@ -39,8 +40,10 @@ from service.state.fold import State
 COMMIT = 32
 """Visits of one commit of the log, which are folded together: others are served in between."""
 
+ROUNDED = 1e-4
+"""Chances that were written in decimals may miss their sum by so much: they are divided by it."""
 SLACK = 1e-6
-"""Chances that were written in decimals may miss their sum by so much."""
+"""The chance of the shown arm may be rounded to six digits."""
 
 ImportStatus = Literal["imported", "duplicate"]
 
@@ -104,26 +107,12 @@ class Importer:
             refused = [n for n, each in enumerate(checked) if isinstance(each, Refused)]
             stops = bool(refused) and not skip_refused
             checked = checked[: refused[0] + 1] if stops else checked
-            writes = [self._write(state, each) for each in checked]
-            note = self._note(state, policy, checked, by)
-            _, written = await asyncio.gather(note, asyncio.gather(*writes))  # of one commit
-            taken += written
+            taken += await self._write(state, policy, checked, by)
             if stops:
                 break
         if count := taken.count("imported"):
             log_change(state.name, f"{count} visits imported for {policy}", by)
         return taken
-
-    async def _note(
-        self, state: State, policy: str, checked: Sequence["_Checked | Refused"], by: str
-    ) -> None:
-        """Log who imports these visits, if any of them is new."""
-        fresh = [one for one in checked if isinstance(one, _Checked) and one.is_new]
-        if not fresh:
-            return
-        event = Imported(at=self._log.clock.now(state), by=by, policy=policy, visits=len(fresh))
-        marks = {f"imported/{secrets.token_hex(16)}": ""}
-        await self._log.committer.append(Append(state.name, encode_event(event), marks), event)
 
     async def _check(
         self, state: State, policy: str, visits: Sequence[Visit | Refused]
@@ -131,26 +120,26 @@ class Importer:
         """Against the definition, and against an earlier import of the same id."""
         read = [visit for visit in visits if isinstance(visit, Visit)]
         ids = [decision_id(visit.id, state.first_schema) for visit in read]
-        held = await asyncio.gather(*(self._log.committer.decision(state.name, own) for own in ids))
+        held = await self._log.committer.decisions(state.name, ids)
         arms = [arm_mark(own, visit.arm) for own, visit in zip(ids, read, strict=True)]
         marks = await self._store.marks(state.name, arms)
-        earlier = iter(zip(held, arms, strict=True))
+        earlier = iter(zip(ids, arms, strict=True))
         checked: list[_Checked | Refused] = []
         for visit in visits:
             if isinstance(visit, Refused):
                 checked.append(visit)
                 continue
-            kept, arm = next(earlier)
+            own, arm = next(earlier)
             try:
-                row = self._row(state, policy, visit)
+                row, kept = self._row(state, policy, visit, own), held.get(own)
                 decision = None if kept is None else decode_decision(kept.payload)
                 checked.append(_compared(row, decision, visit.reward, marks.get(arm)))
             except Refused as fault:
                 checked.append(fault)
         return checked
 
-    def _row(self, state: State, policy: str, visit: Visit) -> Decision:
-        """Raises Invalid."""
+    def _row(self, state: State, policy: str, visit: Visit, own: str) -> Decision:
+        """own: the id of its decision. Raises Invalid."""
         if visit.at > self._log.clock.now(state):
             raise Invalid("lies in the future", path="at")
         low, high = state.definition.reward.range
@@ -162,8 +151,10 @@ class Importer:
         if visit.arm not in candidates.row_of:
             raise Invalid("is not one of `arms`", path="arm")
         index = candidates.row_of[visit.arm]
+        chances = list[float]()
         if visit.probabilities is not None:
-            _check_probabilities(visit.probabilities, len(candidates.ids), index, visit.propensity)
+            count = len(candidates.ids)
+            chances = _normalised(visit.probabilities, count, index, visit.propensity)
         rules = state.definition.reward
         shown = Shown(
             arm=visit.arm,
@@ -172,7 +163,7 @@ class Importer:
             inline=visit.arm in inline,
         )
         return Decision(
-            id=decision_id(visit.id, state.first_schema),
+            id=own,
             at=visit.at,
             policy=policy,
             assignment=1.0,
@@ -182,7 +173,7 @@ class Importer:
             context=visit.context,
             arms=list(candidates.ids),
             inline={arm: dict(inline[arm].features) for arm in inline},
-            probabilities=[] if visit.probabilities is None else list(visit.probabilities),
+            probabilities=chances,
             seed=0,
             bank=0,
             shown=[shown],
@@ -191,22 +182,50 @@ class Importer:
             accept_until=visit.at + rules.wait_seconds + rules.accept_seconds,
         )
 
-    async def _write(self, state: State, checked: "_Checked | Refused") -> ImportStatus | Refused:
-        """Row and event are enqueued before the committer wakes, so they are of one commit."""
-        if isinstance(checked, Refused):
-            return checked
-        row, work = checked.row, list[Awaitable[bool]]()
+    async def _write(
+        self, state: State, policy: str, checked: Sequence["_Checked | Refused"], by: str
+    ) -> list[ImportStatus | Refused]:
+        """Log rows, events and who imports them in one commit, and say what was new."""
+        entries: list[tuple[Entry, AnyEvent | None]] = []
+        results: list[ImportStatus | Refused] = []
+        owners: list[int] = []
+        for number, each in enumerate(checked):
+            if isinstance(each, Refused):
+                results.append(each)
+                continue
+            results.append("duplicate")
+            own = self._entries(state, each)
+            entries += own
+            owners += [number] * len(own)
+        note = self._note(state, policy, checked, by)
+        logged = await self._log.committer.append_all([*note, *entries])
+        for number, (entry, _), result in zip(owners, entries, logged[len(note) :], strict=True):
+            kept = isinstance(result, StoredDecision) and result.payload == entry.payload
+            if kept or isinstance(result, Appended):
+                results[number] = "imported"
+        return results
+
+    def _note(
+        self, state: State, policy: str, checked: Sequence["_Checked | Refused"], by: str
+    ) -> list[tuple[Entry, AnyEvent | None]]:
+        """Return an event that says who imports these visits, if any of them is new."""
+        fresh = [one for one in checked if isinstance(one, _Checked) and one.is_new]
+        if not fresh:
+            return []
+        event = Imported(at=self._log.clock.now(state), by=by, policy=policy, visits=len(fresh))
+        marks = {f"imported/{secrets.token_hex(16)}": ""}
+        return [(Append(state.name, encode_event(event), marks), event)]
+
+    def _entries(self, state: State, checked: "_Checked") -> list[tuple[Entry, AnyEvent | None]]:
+        row, entries = checked.row, list[tuple[Entry, AnyEvent | None]]()
         if not checked.kept:
-            entry = DecisionRow(state.name, row.id, row.series, encode_decision(row))
-            work.append(self._keep(entry))
+            record = DecisionRow(state.name, row.id, row.series, encode_decision(row))
+            entries.append((record, None))
         if checked.learns is not None:
-            work.append(self._learn(state, row, checked.learns))
-        return "imported" if any(await asyncio.gather(*work)) else "duplicate"
+            entries.append(self._reward(state, row, checked.learns))
+        return entries
 
-    async def _keep(self, row: DecisionRow) -> bool:
-        return (await self._log.committer.record(row, required=True)).payload == row.payload
-
-    async def _learn(self, state: State, row: Decision, reward: float) -> bool:
+    def _reward(self, state: State, row: Decision, reward: float) -> tuple[Entry, AnyEvent]:
         [shown] = row.shown
         event = Rewarded(
             at=self._log.clock.now(state),
@@ -217,8 +236,7 @@ class Importer:
         )
         mark = {arm_mark(row.id, shown.arm): ArmValue(reward, default=False).text()}
         # Kept for ever: an import may be repeated at any time.
-        entry = Append(state.name, encode_event(event), mark)
-        return isinstance(await self._log.committer.append(entry, event), Appended)
+        return Append(state.name, encode_event(event), mark), event
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,13 +276,17 @@ def _content(row: Decision) -> tuple[object, ...]:
     return row.policy, row.at, row.unit, row.context, *choice
 
 
-def _check_probabilities(p: Sequence[float], arms: int, shown: int, propensity: float) -> None:
+def _normalised(p: Sequence[float], arms: int, shown: int, propensity: float) -> list[float]:
+    """Return chances that add up to 1. Raises Invalid."""
     if len(p) != arms:
         raise Invalid(f"has {len(p)} numbers for {arms} arms", path="probabilities")
-    if min(p) < 0 or not isclose(sum(p), 1.0, abs_tol=SLACK):
-        raise Invalid("must be at least 0 each and 1 in all", path="probabilities")
-    if not isclose(p[shown], propensity, rel_tol=SLACK):
+    total = fsum(p)
+    if abs(total - 1.0) > ROUNDED:
+        say = f"adds up to {total:.6g}: must add up to 1, within {ROUNDED:g}"
+        raise Invalid(say, path="probabilities")
+    if not isclose(p[shown], propensity, rel_tol=SLACK, abs_tol=SLACK):
         raise Invalid("gives the shown arm another chance than `propensity`", path="probabilities")
+    return [*p] if isclose(total, 1.0, rel_tol=1e-9) else [chance / total for chance in p]
 
 
 def _commits(visits: Sequence[Visit | Refused]) -> Iterator[list[Visit | Refused]]:

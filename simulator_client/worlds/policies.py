@@ -89,21 +89,25 @@ def chosen(
 
 
 def read_policies(path: Path) -> dict[str, Settings]:
-    """Policies from a file, TOML if it is named so, else JSON: name -> settings with a `kind`.
+    """Policies from a file, JSON if it is named so, else TOML: name -> settings with a `kind`, or
+    an experiment's file, of which the `policies` count alone.
 
     Raises UsageError that says what is wrong.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        if path.suffix == ".toml":
-            found = tomllib.loads(text)
-        else:
+        if path.suffix == ".json":
             found = json.loads(text, object_pairs_hook=_each_once)
+        else:
+            found = tomllib.loads(text)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # also of bytes that are no text
-        form = "TOML" if path.suffix == ".toml" else "JSON"
+        form = "JSON" if path.suffix == ".json" else "TOML"
         raise UsageError(f"{path} is not {form}: {error}") from error
+    inner = found.get("policies") if isinstance(found, dict) else None
+    if isinstance(inner, dict) and not isinstance(inner.get("kind"), str):
+        found = inner
     if not isinstance(found, dict) or not found:
         raise UsageError(f"{path} holds no policies: name -> settings")
     for name, settings in found.items():

@@ -70,7 +70,7 @@ def test_a_store_that_cannot_be_read_is_named(folder: Path, command: str) -> Non
         ("evaluate --experiment nowhere", "'nowhere'; there are: 'zooplus'"),
         ("evaluate --policies nobody", "no policy 'nobody'; there are: "),
         ("evaluate --definition nowhere.toml", "No such file or directory"),
-        ("evaluate --definition empty.toml", "there is no [policies.NAME] in it"),
+        ("evaluate --definition empty.toml", "there is no policy in it"),
         ("evaluate --definition wrong.toml", "policies.idea"),
         ("evaluate --policies random --json nowhere/found.json", "No such file or directory"),
         (

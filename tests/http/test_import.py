@@ -75,6 +75,35 @@ def test_an_imported_decision_is_told(wire: Wire) -> None:
     assert outside["ranking"][0]["arm"] == "rope"
 
 
+@pytest.mark.parametrize("third", [0.333333, 0.33334, 1 / 3])
+def test_rounded_probabilities_are_normalised(wire: Wire, third: float) -> None:
+    """They may miss their sum by 1e-4."""
+    chances = [third, third, third]
+    arms = ["mouse", "ball", "kibble"]
+    same = visit(arms=arms, propensity=third, probabilities=chances)
+    assert statuses(take(wire, same)) == ["imported"]
+    assert statuses(take(wire, same)) == ["duplicate"]
+    told = [each["probability"] for each in explain(wire, 0)["candidates"]]
+    assert told == pytest.approx([1 / 3] * 3, rel=1e-12)
+    shown = visit(1, arms=arms, propensity=1 / 3, probabilities=[0.333333] * 3)
+    assert statuses(take(wire, shown)) == ["imported"]
+
+
+@pytest.mark.parametrize(
+    ("chances", "said"),
+    [
+        ([0.5, 0.5002], "adds up to 1.0002: must add up to 1, within 0.0001"),
+        ([0.5, 0.4], "to 0.9:"),
+    ],
+)
+def test_the_sum_of_other_probabilities_is_told(
+    wire: Wire, chances: list[float], said: str
+) -> None:
+    [result] = take(wire, visit(propensity=chances[1], probabilities=chances))
+    assert result["problem"]["errors"][0]["path"] == "probabilities"
+    assert said in result["problem"]["detail"]
+
+
 def test_what_is_left_out_has_defaults(wire: Wire) -> None:
     """No arms: the shown one alone. No reward: nothing is learned, and no default reward is due."""
     assert statuses(take(wire, visit(arms=None, reward=None, unit="u"))) == ["imported"]

@@ -54,7 +54,9 @@ def test_in_the_shop_disjoint_heads_see_the_persona() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [("p.json", '{"mine": {"kind": "linucb", "alpha": 0.5}}'),
-     ("p.toml", '[mine]\nkind = "linucb"\nalpha = 0.5\n')],
+     ("p.toml", '[mine]\nkind = "linucb"\nalpha = 0.5\n'),
+     ("p.json", '{"arms": {}, "policies": {"mine": {"kind": "linucb", "alpha": 0.5}}}'),
+     ("p.toml", 'max_vector = 3\n[policies.mine]\nkind = "linucb"\nalpha = 0.5\n')],
 )  # fmt: skip
 def test_a_policy_file(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text, encoding="utf-8-sig")

@@ -1,7 +1,9 @@
 """Files of logged visits: the same three visits in each form, and lines that are none."""
 
 import json
-from datetime import UTC, datetime
+import shlex
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from pyarrow import parquet
 from service.errors import ConfigurationError
 from service.offline.dsjson import Known
 from service.offline.import_client import batches
+from service.offline.renames import Renames, option_of, read_renames
 from service.offline.visit_files import read
 
 KNOWN = Known({"persona": "categorical", "age": "numeric", "member": "boolean", "taste": "vector"})
@@ -55,11 +58,12 @@ def test_a_number_that_json_does_not_have_is_refused_in_plain_words(tmp_path: Pa
     lines = "".join(f"{n},0,a,{cell}\n" for n, cell in enumerate(cells))
     path = written(tmp_path / "log.csv", "id,at,arm,propensity\n" + lines)
     [part] = batches(read(path, KNOWN))
-    assert [visit["propensity"] for _, visit in part if isinstance(visit, dict)] == cells
+    sent = [json.loads(visit) for _, visit in part]
+    assert [visit["propensity"] for visit in sent] == cells
     text = "\n".join(f'{{"id": "a", "propensity": {value}}}' for value in ("NaN", "9" * 5_001))
     [part] = batches(read(written(tmp_path / "log.jsonl", text), KNOWN))
     assert part == [
-        (1, "holds NaN or an infinite number, which JSON does not have"),
+        (1, "propensity is NaN or infinite, which is no number: leave it out"),
         (2, "not JSON: a number has more than 4,300 digits"),
     ]
 
@@ -148,7 +152,15 @@ def test_lines_that_are_no_visits_are_named(tmp_path: Path) -> None:
         (3, "not a JSON object"),
     ]
     path = written(tmp_path / "log.csv", f"{HEAD}\na,4,1,1\nb,5,1,1,6\n")
-    assert list(read(path, KNOWN))[1] == (3, "has more cells than the first line has names")
+    say = "has more cells than the first line has names: 5, not 4"
+    assert list(read(path, KNOWN))[1] == (3, say)
+
+
+def test_a_row_with_fewer_cells_is_refused_and_a_blank_line_is_none(tmp_path: Path) -> None:
+    path = written(tmp_path / "log.csv", f"{HEAD}\na,4,1,1\n\nb,5,1\nc,5,1,1\n")
+    lines = list(read(path, KNOWN))
+    assert [number for number, _ in lines] == [2, 4, 5]
+    assert lines[1][1] == "has fewer cells than the first line has names: 3, not 4"
 
 
 HEAD = "id,arm,at,propensity"
@@ -191,13 +203,13 @@ def test_a_line_that_cannot_be_read_is_refused_and_the_others_are_not(tmp_path: 
     )
     [part] = batches(read(path, KNOWN))
     assert part == [
-        (1, {"id": "a"}),
+        (1, b'{"id":"a"}'),
         (2, "not UTF-8"),
         (3, "holds half of a surrogate pair, which is no character"),
         (4, "not JSON: a number has more than 4,300 digits"),
         (5, "not JSON: it is nested too deeply"),
-        (6, "holds NaN or an infinite number, which JSON does not have"),
-        (7, {"id": "a"}),
+        (6, "reward is NaN or infinite, which is no number: leave it out"),
+        (7, b'{"id":"a"}'),
     ]
 
 
@@ -231,10 +243,10 @@ RAW = "id,at,shown,prob,page\na,1714564800,4,0.5,home\n"
 def test_columns_are_renamed_or_left_out(tmp_path: Path) -> None:
     path = written(tmp_path / "log.csv", RAW)
     names = {"shown": "arm", "prob": "propensity", "page": ""}
-    [(_, visit)] = read(path, KNOWN, names)
+    [(_, visit)] = read(path, KNOWN, Renames(names))
     assert visit == {"id": "a", "at": 1714564800.0, "arm": "4", "propensity": 0.5}
     path = written(tmp_path / "log.jsonl", '{"id": "a", "shown": 4, "page": "home"}')
-    assert list(read(path, KNOWN, names)) == [(1, {"id": "a", "arm": "4"})]
+    assert list(read(path, KNOWN, Renames(names))) == [(1, {"id": "a", "arm": "4"})]
 
 
 @pytest.mark.parametrize(
@@ -243,13 +255,20 @@ def test_columns_are_renamed_or_left_out(tmp_path: Path) -> None:
         (
             {},
             "no column arm, propensity, only 'id', 'at', 'shown', 'prob', 'page': rename columns "
-            "with --map shown=arm,prob=propensity$",
+            "with --map shown=arm,prob=propensity,page=$",
         ),
-        ({"shown": "", "prob": ""}, "with --map NAME=arm,NAME=propensity$"),
-        ({"shown": "arm", "prob": "propensity"}, "a visit has no 'page': .* with --map page= "),
+        (
+            {"shown": "", "prob": ""},
+            "with --map shown=,prob=,page=,YOUR_ARM=arm,YOUR_PROPENSITY=propensity$",
+        ),
+        (
+            {"shown": "arm", "prob": "propensity"},
+            "a visit has no 'page': .* with --map shown=arm,prob=propensity,page= ",
+        ),
         (
             {"shown": "arm", "prob": "propensity", "page": "persona"},
-            "a visit has no 'persona': .* with --map persona=context.persona ",
+            "a visit has no 'persona': .* "
+            "with --map shown=arm,prob=propensity,page=context.persona ",
         ),
         ({"show": "arm"}, "--map: there is no column 'show', only 'id', 'at', 'shown', 'prob'"),
         ({"shown": "arm", "prob": "arm", "page": ""}, "two columns are named 'arm'"),
@@ -260,14 +279,16 @@ def test_columns_that_no_visit_has_are_named(
 ) -> None:
     path = written(tmp_path / "log.csv", RAW)
     with pytest.raises(ConfigurationError, match=said):
-        list(read(path, KNOWN, names))
+        list(read(path, KNOWN, Renames(names)))
 
 
 def test_no_feature_is_taken_for_what_a_visit_needs(tmp_path: Path) -> None:
     """Neither a declared one of a likely name, nor a column whose name says nothing."""
     known = Known({"time": "numeric", "item_price": "numeric"})
     path = written(tmp_path / "log.csv", "id,time,item_price,age,weekday_p\n")
-    with pytest.raises(ConfigurationError, match=r"--map NAME=at,NAME=arm,weekday_p=propensity$"):
+    with pytest.raises(
+        ConfigurationError, match=r"time=context\.time,item_price=context\.item_price"
+    ):
         list(read(path, known))
 
 
@@ -288,3 +309,116 @@ def test_a_file_that_cannot_be_read_is_said(
         path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=said):
         visits(path)
+
+
+# -- names of columns ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a=b, c = d ,e=", {"a": "b", "c": "d", "e": ""}),
+        ("=,x=id", {"": "", "x": "id"}),
+        ("=id", {"": "id"}),
+        ("a=b=arm", {"a=b": "arm"}),
+        ('"a,b"=arm,"say ""hi"""=', {"a,b": "arm", 'say "hi"': ""}),
+        ('" at"=at,""=', {" at": "at", "": ""}),
+        ('"a=b"=arm', {"a=b": "arm"}),
+    ],
+)
+def test_every_name_of_a_column_can_be_written(text: str, names: dict[str, str]) -> None:
+    assert read_renames(text) == names
+    [flag, value] = shlex.split(option_of(names))
+    assert (flag, read_renames(value)) == ("--map", names)
+
+
+@pytest.mark.parametrize("text", ["a", "a,b=c", '"a=b', '"a"b=c', 'a="b"', "a=b,a=c", ","])
+def test_what_renames_nothing_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="write NAME=NEW,NAME=NEW"):
+        read_renames(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id;when;time;item;prob\na;x;1714564800;4;0.5\n",
+        "id\tat\tarm\tpropensity\na\t1714564800\t4\t0.5\n",
+        "id, at, arm, propensity\na, 1714564800, 4, 0.5\n",
+        "id, at,arm,propensity\na,1714564800,4,0.5\n",
+        ",id,at,arm,propensity\n0,a,1714564800,4,0.5\n",
+        'id,"time, UTC",arm,"p=x","say ""hi""",persona\na,1714564800,4,0.5,,cat\n',
+        "key,ts,$item,`p`,it's,a b\na,1714564800,4,0.5,1,2\n",
+    ],
+)
+def test_each_hint_works_as_it_is_pasted(tmp_path: Path, text: str) -> None:
+    """Each run names one more option, until the file is taken."""
+    path, options = written(tmp_path / "log.csv", text), dict[str, str]()
+
+    def taken() -> list[Any]:
+        renames, separator = read_renames(options.get("--map", "")), options.get("--separator", ",")
+        return [visit for _, visit in read(path, KNOWN, renames, separator)]
+
+    for _ in range(3):
+        try:
+            [visit] = taken()
+        except ConfigurationError as fault:
+            hint = str(fault).partition(" with ")[2].partition(" (a visit")[0]
+            flag, value = shlex.split(hint)
+            options[flag] = value
+    [visit] = taken()
+    assert isinstance(visit, dict)
+    values = {name: visit[name] for name in ("id", "at", "arm", "propensity")}
+    assert values == {"id": "a", "at": 1714564800.0, "arm": "4", "propensity": 0.5}
+
+
+# -- types of Parquet ------------------------------------------------------------------------------
+
+
+def parquet_of(path: Path, **columns: Any) -> Path:
+    own: dict[str, Any] = {"id": ["a"], "at": [1], "arm": ["4"], "propensity": [0.5]}
+    parquet.write_table(pyarrow.table({**own, **columns}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "visit"),
+    [
+        ("propensity", pyarrow.array([Decimal("0.25")], pyarrow.decimal128(9, 4)), 0.25),
+        ("reward", pyarrow.array([Decimal("1.00")], pyarrow.decimal128(9, 2)), 1),
+        ("arm", pyarrow.array([Decimal(17)], pyarrow.decimal128(20, 0)), "17"),
+        ("arm", pyarrow.array([17.0]), "17"),
+        ("unit", pyarrow.array([7.0]), "7"),
+        ("at", pyarrow.array([date(2024, 5, 1)]), 1714521600.0),
+        ("at", pyarrow.array([Decimal("1714564800.5")], pyarrow.decimal128(20, 1)), 1714564800.5),
+    ],
+)
+def test_a_decimal_and_a_day_are_taken(
+    tmp_path: Path, column: str, values: Any, visit: object
+) -> None:
+    [found] = visits(parquet_of(tmp_path / "log.parquet", **{column: values}))
+    assert found[column] == visit
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("reward", pyarrow.array([float("nan")]), "reward is nan, which is no number"),
+        ("context.age", pyarrow.array([float("inf")]), "context.age is inf, which is no number"),
+        ("context.age", pyarrow.array([date(2024, 5, 1)]), "context.age is a time, which only"),
+        ("unit", pyarrow.array([datetime(2024, 5, 1)]), "unit is a time, which only `at` may be"),
+        ("unit", pyarrow.array([b"x"], pyarrow.binary()), "unit holds bytes: make it text"),
+        (
+            "context",
+            pyarrow.array([{"age": date(2024, 5, 1)}]),
+            "context.age is a time, which only `at` may be",
+        ),
+        ("probabilities", pyarrow.array([[0.5, float("nan")]]), "probabilities.1 is nan"),
+        ("context", ['{"age": 1, "age": 2}'], "context: age: is given more than once"),
+    ],
+)
+def test_a_value_without_a_meaning_is_refused_with_its_column(
+    tmp_path: Path, column: str, values: Any, said: str
+) -> None:
+    [found] = visits(parquet_of(tmp_path / "log.parquet", **{column: values}))
+    assert isinstance(found, str)
+    assert found.startswith(said)
