@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -233,3 +234,26 @@ def test_what_is_no_forage_is_said(status: int) -> None:
     work = importing(lambda _: httpx.Response(status, html="<p>Hello"))
     with pytest.raises(ConfigurationError, match=f"answers {status}, not as a Forage service"):
         work.known()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "text",
+    [
+        "id;when;time;item;prob;persona\na;x;1714564800;4;0.5;cat_connoisseur\n",
+        "id, at, arm, propensity, persona\na, 1714564800, 4, 0.5, cat_connoisseur\n",
+        ',id,"time, UTC",it\'s item,p,persona\n0,a,1714564800,4,0.5,cat_connoisseur\n',
+    ],
+)
+def test_each_hint_works_as_it_is_pasted(running: Serving, tmp_path: Path, text: str) -> None:
+    (tmp_path / "log.csv").write_text(text)
+    command = ["import", "log.csv", *ARGUMENTS, running.url]
+    for _ in range(2):
+        ended = forage(*command, folder=tmp_path)
+        if ended.returncode:
+            hint = ended.stderr.partition(" with --")[2].partition(" (a visit has")[0]
+            command += shlex.split(f"--{hint}")
+    ended = forage(*command, folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert running.get("/policies/linucb")["rewards"] == 0
+    assert running.get("/policies/linucb")["decisions"] == 1

@@ -257,3 +257,21 @@ def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
     path.write_text('name = "mall"\n[policies.r]\nkind = "random"', encoding="utf-8-sig")
     assert load_definition(path)[0] == "mall"
     assert read_definitions(path) == {"r": {"kind": "random"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ideas.toml", '[r]\nkind = "random"'),
+        ("ideas.json", '{"r": {"kind": "random"}}'),
+        ("ideas.json", '{"arms": {}, "policies": {"r": {"kind": "random"}}}'),
+    ],
+)
+def test_a_file_of_policies_may_hold_nothing_else(tmp_path: Path, name: str, text: str) -> None:
+    """As `forage-sim --policy-file` takes it."""
+    path = tmp_path / name
+    path.write_text(text)
+    assert read_definitions(path) == {"r": {"kind": "random"}}
+    path.write_text("{}" if name.endswith("json") else "")
+    with pytest.raises(ConfigurationError, match="there is no policy in it"):
+        read_definitions(path)
