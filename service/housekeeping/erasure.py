@@ -16,7 +16,6 @@ What a head has learned is a sum over all units, and stays: an aggregate.
 
 import asyncio
 import logging
-import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -41,16 +40,13 @@ from service.state.events import (
     decode_decision,
     encode_event,
     outcomes,
+    unit_of,
 )
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
-
-_UNIT = re.compile(rb'"unit":(?:null|"([\w-]*)")')
-"""Of a decision's JSON; the first is the field, which is never left out and comes before anything
-that a caller names."""
 
 STAGING_SECONDS = 20.0
 """How long to wait for a version that is being staged, while no snapshot can be taken."""
@@ -126,8 +122,8 @@ class Eraser:
         found = dict[str, Decision | None]()
         async for page in row_pages(self._store, name):
             for row in page:
-                unit = _UNIT.search(row.payload)
-                if unit and unit[1] and not self._sealer.knows_secret_of(unit[1].decode()):
+                unit = unit_of(row.payload)
+                if unit is not None and not self._sealer.knows_secret_of(unit):
                     foreign += 1
                 if not any(one in row.payload for one in wanted):
                     continue

@@ -12,6 +12,8 @@ from hashlib import sha256
 from math import fsum, isclose, log
 from typing import Literal
 
+import numpy as np
+
 from service.definition.select_request import InlineArm, Values
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.log.log import Log
@@ -32,6 +34,7 @@ from service.state.events import (
     Rewarded,
     Settled,
     Shown,
+    as_logged,
     decode_decision,
     encode_decision,
     encode_event,
@@ -157,7 +160,8 @@ class Importer:
         chances = list[float]()
         if visit.probabilities is not None:
             count = len(candidates.ids)
-            chances = _normalised(visit.probabilities, count, index, visit.propensity)
+            given = _normalised(visit.probabilities, count, index, visit.propensity)
+            chances = as_logged(np.array(given), index, visit.propensity)
         rules = state.definition.reward
         shown = Shown(
             arm=visit.arm,

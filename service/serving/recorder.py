@@ -11,7 +11,7 @@ from service.log.clock import LogClock
 from service.log.stores.base import DecisionRow
 from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of
 from service.serving.lookup import Lookup
-from service.state.events import Decision, Shown, encode_decision
+from service.state.events import Decision, Shown, as_logged, encode_decision
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +56,7 @@ class Recorder:
             context=request.context,
             arms=list(ids),
             inline={arm: inline[arm].features for arm in inline},
-            probabilities=p.tolist(),
+            probabilities=as_logged(p, slate.arms[0], slate.propensities[0]),
             seed=lookup.seed,
             bank=learner.policy.bank_seed,
             shown=[

@@ -18,7 +18,7 @@ from service.errors import Invalid
 from service.features.schema import Array
 from service.serving.scoring import decide
 from service.serving.traffic import chances_of, winner
-from service.state.events import Decision, Learned, Settled, Shown
+from service.state.events import Decision, Learned, Settled, Shown, as_logged
 from service.state.fold import State
 from service.state.learner import Learner
 
@@ -30,6 +30,10 @@ IMPORTED = "imported/0@0"
 
 SAME_CHANCE = 1e-9
 """Difference of a chance in closed form that the last bits of means can make."""
+
+ROUNDING = 2.0**-23
+"""Error of sums of probabilities that a row holds as 4-byte numbers, each within 2^-24 of itself,
+and of their normalization."""
 
 TIED_DRAWS = 2
 """Of its M draws, how many a rounding may decide otherwise."""
@@ -116,9 +120,14 @@ def is_imported(decision: Decision) -> bool:
 
 
 def drawn_arm(decision: Decision) -> str:
-    """The arm that the seed draws from the logged probabilities."""
-    point = rules.point_of(decision.seed)
-    return decision.arms[rules.choose(np.array(decision.probabilities), point)]
+    """The arm that the seed draws from the logged probabilities: the shown one, where the point
+    lies so close to its part that the rounding of the others decides (`as_logged`)."""
+    p, point = np.array(decision.probabilities), rules.point_of(decision.seed)
+    first = decision.shown[0].arm
+    place, ends = decision.arms.index(first), p.cumsum() / p.sum()
+    if p[place] > 0 and ends[place] - p[place] - ROUNDING <= point <= ends[place] + ROUNDING:
+        return first
+    return decision.arms[rules.choose(p, point)]
 
 
 def candidates_of(state: State, decision: Decision) -> Candidates:
@@ -146,14 +155,10 @@ def check_choice(decision: Decision) -> Iterator[Discrepancy]:
         yield Discrepancy("choice", decision.id, "shown arm", first.arm, drawn_arm(decision))
         return
     p = decision.probabilities[decision.arms.index(first.arm)]
-    if len(decision.shown) > 1:
-        if not np.isclose(p, first.propensity, rtol=1e-9):
-            what = f"chance of {first.arm} in the first slot"
-            yield Discrepancy("choice", decision.id, what, first.propensity, p)
-        return
-    logged, derived = [first.propensity, decision.slate_log], [p, log(p) if p > 0 else None]
-    if logged != derived:
-        yield Discrepancy("choice", decision.id, f"propensity of {first.arm}", logged, derived)
+    derived = log(p) if p > 0 else None
+    if len(decision.shown) == 1 and decision.slate_log != derived:
+        what = f"logarithm of the propensity of {first.arm}"
+        yield Discrepancy("choice", decision.id, what, decision.slate_log, derived)
 
 
 def check_event(position: int, event: Learned, decision: Decision) -> Discrepancy | None:
@@ -260,8 +265,8 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
 def _check_probabilities(
     learner: Learner, decision: Decision, context: Array, candidates: Candidates
 ) -> Iterator[Discrepancy]:
-    """Probabilities of the first slot. For a slate, also the ranking that the seed draws and its
-    chances, of which the row has no probabilities."""
+    """Probabilities of the first slot, as a row holds them, and what the seed draws from those of
+    now: the arms shown, and their chances as doubles."""
     ids, logged = candidates.ids, decision.probabilities
     size, untried = len(decision.shown), decision.untried
     rare = learner.untried(candidates, decision.inline)
@@ -269,13 +274,17 @@ def _check_probabilities(
         yield Discrepancy("fields", decision.id, "untried candidates", untried, rare)
         return
     p, slate = decide(learner, context, candidates, size, decision.seed, untried)
-    index = int(np.abs(p - logged).argmax())
-    if p[index] != logged[index]:
-        tied = rounded(learner.score(context, candidates), abs(p[index] - logged[index]))
+    first = decision.arms.index(decision.shown[0].arm)
+    derived = np.array(as_logged(p, first, p[first] if size == 1 else logged[first]))
+    index = int(np.abs(derived - logged).argmax())
+    if derived[index] != logged[index]:
+        step = 0.0 if index == first else float(np.spacing(np.float32(logged[index])))
+        difference = max(abs(p[index] - logged[index]) - step / 2, 0.0)
+        tied = rounded(learner.score(context, candidates), difference)
         kind: Kind = "tie" if tied else "probabilities"
         what = f"probability of {ids[index]}"
-        yield Discrepancy(kind, decision.id, what, logged[index], float(p[index]))
-    elif len(decision.shown) > 1:
+        yield Discrepancy(kind, decision.id, what, logged[index], float(derived[index]))
+    else:
         shown, ranked = [arm.arm for arm in decision.shown], [ids[index] for index in slate.arms]
         if shown != ranked:
             tied = close_draws(learner.score(context, candidates)) > 0

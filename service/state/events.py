@@ -4,18 +4,22 @@ An event is self-contained, except for `VersionStaged`, which names an artifact 
 Every record carries the number of its schema: a Forage of another schema refuses it.
 """
 
+import struct
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from math import exp
 from sys import float_info
-from typing import Any, TypeVar
+from typing import Any
 from zlib import crc32
 
 import msgspec
+import numpy as np
 
 from service.bandits.settled import Settled as Settled
 from service.bandits.settled import SettledReward as SettledReward
 from service.errors import Damaged, NotLoggable, UnknownSchema
+from service.features.schema import Array
 
 Features = dict[str, Any]
 """Values by name, as in JSON."""
@@ -292,9 +296,6 @@ class Shortlist(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     uniform: int
 
 
-Body = TypeVar("Body")
-
-
 class Decision(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True,
     gc=False,
@@ -304,7 +305,7 @@ class Decision(
     id               short, 22 characters         at               unix seconds
     unit             keyed hash, or None          assignment       chance that this policy was taken
     context          as sent                      inline           features of other arms
-    arms             the candidates, in order     probabilities    of slot 1, by candidate
+    arms             the candidates, in order     probabilities    of slot 1, `as_logged`
     seed             of every draw                bank             seed of the posterior draws' bank
     slate_log        ln of the whole slate's chance        reward_by, accept_until   unix seconds
     deferred         not shown, and not learned, before its activation
@@ -363,10 +364,38 @@ class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     crc: int
 
 
-class _DecisionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    schema: int
-    body: msgspec.Raw = msgspec.field(name="decision")
-    crc: int
+class _PackedShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """x: 8-byte floats."""
+
+    arm: str
+    propensity: float
+    x: bytes
+    inline: bool
+
+
+class _PackedDecision(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The fields of a `Decision` but `unit`. probabilities: 4-byte floats."""
+
+    id: str
+    at: float
+    policy: str
+    assignment: float
+    model_version: str
+    schema_version: int
+    context: Features
+    arms: list[str]
+    inline: dict[str, Features]
+    probabilities: bytes
+    seed: int
+    bank: int
+    shown: list[_PackedShown]
+    slate_log: float
+    reward_by: float
+    accept_until: float
+    deferred: bool
+    key: str
+    shortlist: Shortlist | None
+    untried: list[int]
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -375,10 +404,19 @@ class _Header(msgspec.Struct, frozen=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode_event_record = msgspec.json.Decoder(_EventRecord).decode
-_decode_decision_record = msgspec.json.Decoder(_DecisionRecord).decode
 _decode_header = msgspec.json.Decoder(_Header).decode
 _decode_event: Callable[[msgspec.Raw], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
-_decode_decision: Callable[[msgspec.Raw], Decision] = msgspec.json.Decoder(Decision).decode
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(_PackedDecision).decode
+_ROW = b"FR"
+"""The first bytes of every row."""
+
+_FRAME = struct.Struct("<2sBIB")
+"""The begin of a row: _ROW, its schema, the CRC-32 of what follows the frame, starting from schema
+and length, and the length of the unit's hash."""
+
+FASTEST = 1
+"""The level of zlib. 9 makes a row of the pet shop 2 percent shorter."""
 
 
 def encode_event(event: AnyEvent) -> bytes:
@@ -394,37 +432,112 @@ def encode_event(event: AnyEvent) -> bytes:
     return b'{"schema":%d,"event":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
 
 
+def as_logged(p: Array, first: int, propensity: float) -> list[float]:
+    """Return probabilities (K,) as a row holds them: 4-byte numbers, but for the arm shown first,
+    whose propensity is a double."""
+    rounded = p.astype(np.float32).astype(np.float64)
+    rounded[first] = propensity
+    logged: list[float] = rounded.tolist()
+    return logged
+
+
 def encode_decision(decision: Decision) -> bytes:
-    body = _encode(decision)
-    return b'{"schema":%d,"decision":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
+    """Return the row of a decision, whose probabilities are `as_logged`: the hash of its unit, by
+    which an erasure finds it, and the rest packed and compressed."""
+    packed = _PackedDecision(
+        decision.id,
+        decision.at,
+        decision.policy,
+        decision.assignment,
+        decision.model_version,
+        decision.schema_version,
+        decision.context,
+        decision.arms,
+        decision.inline,
+        np.array(decision.probabilities, "<f4").tobytes(),
+        decision.seed,
+        decision.bank,
+        [
+            _PackedShown(arm.arm, arm.propensity, np.array(arm.x, "<f8").tobytes(), arm.inline)
+            for arm in decision.shown
+        ],
+        decision.slate_log,
+        decision.reward_by,
+        decision.accept_until,
+        decision.deferred,
+        decision.key,
+        decision.shortlist,
+        decision.untried,
+    )
+    unit = (decision.unit or "").encode()
+    body = unit + zlib.compress(_pack(packed), FASTEST)
+    return _FRAME.pack(_ROW, SCHEMA, crc32(body, SCHEMA << 8 | len(unit)), len(unit)) + body
+
+
+def unit_of(row: bytes) -> str | None:
+    """Return the hash of the unit of a row, which may be damaged."""
+    length = row[_FRAME.size - 1] if len(row) >= _FRAME.size else 0
+    return row[_FRAME.size : _FRAME.size + length].decode("ascii", "replace") or None
 
 
 def decode_event(payload: bytes) -> AnyEvent:
     """Read a record. Raises UnknownSchema for a record of another schema, Damaged for one that is
     unreadable or was changed."""
-    return _decode(payload, _decode_event_record, _decode_event)
-
-
-def decode_decision(payload: bytes) -> Decision:
-    """Read a record. Raises as `decode_event`."""
-    return _decode(payload, _decode_decision_record, _decode_decision)
-
-
-def _decode(
-    payload: bytes,
-    decode_record: Callable[[bytes], _EventRecord | _DecisionRecord],
-    decode_body: Callable[[msgspec.Raw], Body],
-) -> Body:
     try:
-        record = decode_record(payload)
+        record = _decode_event_record(payload)
         _expect_known(record.schema)
         if record.crc != crc32(record.body, record.schema):
             raise Damaged("a log record was changed: its checksum does not match")
-        return decode_body(record.body)
+        return _decode_event(record.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
             _expect_known(_decode_header(payload).schema)
         raise Damaged(f"a log record cannot be read: {fault}") from fault
+
+
+def decode_decision(payload: bytes) -> Decision:
+    """Read a row. Raises as `decode_event`."""
+    try:
+        kind, schema, crc, length = _FRAME.unpack_from(payload)
+        if kind != _ROW:
+            raise Damaged("a decision row cannot be read: it begins as no row does")
+        _expect_known(schema)
+        body = payload[_FRAME.size :]
+        if crc != crc32(body, schema << 8 | length):
+            raise Damaged("a decision row was changed: its checksum does not match")
+        found = _unpack(zlib.decompress(body[length:]))
+        probabilities = np.frombuffer(found.probabilities, "<f4").tolist()
+        for first in found.shown[:1]:
+            if first.arm in found.arms[: len(probabilities)]:
+                probabilities[found.arms.index(first.arm)] = first.propensity
+        return Decision(
+            id=found.id,
+            at=found.at,
+            policy=found.policy,
+            assignment=found.assignment,
+            model_version=found.model_version,
+            schema_version=found.schema_version,
+            unit=body[:length].decode() or None,
+            context=found.context,
+            arms=found.arms,
+            inline=found.inline,
+            probabilities=probabilities,
+            seed=found.seed,
+            bank=found.bank,
+            shown=[
+                Shown(arm.arm, arm.propensity, np.frombuffer(arm.x, "<f8").tolist(), arm.inline)
+                for arm in found.shown
+            ],
+            slate_log=found.slate_log,
+            reward_by=found.reward_by,
+            accept_until=found.accept_until,
+            deferred=found.deferred,
+            key=found.key,
+            shortlist=found.shortlist,
+            untried=found.untried,
+        )
+    except (struct.error, zlib.error, msgspec.DecodeError, ValueError, LookupError) as fault:
+        raise Damaged(f"a decision row cannot be read: {fault}") from fault
 
 
 def _expect_known(schema: int) -> None:

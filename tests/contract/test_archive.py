@@ -11,7 +11,7 @@ from service.errors import ConfigurationError, Damaged, LogGap
 from service.log.stores import Store
 from service.log.stores.base import Append, DecisionRow
 from service.log.stores.memory import MemoryStore
-from service.state.events import Shortlist, Skipped
+from service.state.events import Shortlist, Skipped, decode_decision, encode_decision
 from tests.support.archived import (
     DAY_S,
     DEFINITION,
@@ -29,8 +29,8 @@ from tests.support.clock import run_virtual
 from tests.support.scenarios import virtual
 from tests.support.stores import over_every_store
 
-SMALL = 2_600
-"""Bytes of a file: five decisions or ten events of the shop."""
+SMALL = 1_000
+"""Bytes of a file: five decisions or four events of the shop."""
 
 
 async def a_shop(store: Store | None = None, name: str = SHOP) -> Shop:
@@ -100,6 +100,7 @@ async def test_columns_hold_the_decision_bit_for_bit(folder: Path) -> None:
     shop = await a_shop()
     shortlist = Shortlist("lints", "scan", 100, 2, 3, 4)
     logged = await shop.decide(a_decision(1, slots=2, key="page", shortlist=shortlist))
+    logged = decode_decision(encode_decision(logged))
     await export(shop.store, folder)
     [row] = rows_of(folder, "decisions")
     for name in ("id", "policy", "model_version", "unit", "key", "arms", "seed", "deferred"):

@@ -189,10 +189,10 @@ def with_shown(decision: Decision, **changes: Any) -> Decision:
 
 
 def other_probability(decision: Decision) -> Decision:
-    """The next number above that of an arm which was not shown."""
+    """The next number of a row above that of an arm which was not shown."""
     other = next(n for n, arm in enumerate(decision.arms) if arm != decision.shown[0].arm)
     p = list(decision.probabilities)
-    p[other] = float(np.nextafter(p[other], 1.0))
+    p[other] = float(np.nextafter(np.float32(p[other]), np.float32(1.0)))
     return msgspec.structs.replace(decision, probabilities=p)
 
 

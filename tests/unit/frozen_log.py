@@ -31,7 +31,7 @@ from service.state.snapshot import Snapshot
 from tests.unit.folding import POLICIES, Log, shop
 
 DATA = Path(__file__).parents[1] / "data"
-LOG, DECISION = DATA / "log.jsonl", DATA / "decision.json"
+LOG, DECISION = DATA / "log.jsonl", DATA / "decision.bin"
 SNAPSHOT, STATE = DATA / "snapshot.bin", DATA / "state.json"
 
 

@@ -104,7 +104,7 @@ def change(store: MemoryStore) -> None:
     """A decision after the origin."""
     kept = store._experiments["shop"]
     row = list(kept.decisions)[-1]
-    kept.decisions[row] = kept.decisions[row].replace(b'"lints"', b'"linux"')
+    kept.decisions[row] = kept.decisions[row][:-1]
 
 
 def damage(store: MemoryStore) -> None:

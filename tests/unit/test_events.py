@@ -6,6 +6,7 @@ from typing import Any, Union, get_args, get_origin
 from zlib import crc32
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from service.state.events import (
     Rewarded,
     Settled,
     SettledReward,
+    as_logged,
     decode_decision,
     decode_event,
     encode_decision,
@@ -55,7 +57,18 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
 
 
 events: st.SearchStrategy[AnyEvent] = of(AnyEvent)
-decisions: st.SearchStrategy[Decision] = of(Decision)
+
+
+def logged(decision: Decision) -> Decision:
+    """One as a service makes them: its numbers are those that a row can hold."""
+    arms = list(dict.fromkeys(arm.arm for arm in decision.shown)) or ["a"]
+    shown = [msgspec.structs.replace(arm, propensity=0.3) for arm in decision.shown]
+    probabilities = as_logged(np.linspace(0.1, 0.7, len(arms)), 0, 0.3) if shown else []
+    more = {"shown": shown, "probabilities": probabilities, "unit": decision.unit or None}
+    return msgspec.structs.replace(decision, arms=arms, **more)
+
+
+decisions: st.SearchStrategy[Decision] = of(Decision).map(logged)
 
 
 @given(events)
@@ -111,16 +124,29 @@ def test_garbage_is_damaged(payload: bytes) -> None:
         b'"event":{"type":"ArmRemoved","at":1.0,"arm":"a"}',
         b'"event":{"type":"ArmRemoved","at":1.0,"arm":"a","why":"sold out"}',
         b'"event":{"type":"ChangeDetected","at":1.0}',
-        b'"decision":{"id":7}',
         b'"anything":[]',
     ],
 )
 def test_a_record_of_another_schema_is_refused_whatever_it_holds(body: bytes) -> None:
     for schema in (SCHEMA - 1, SCHEMA + 1):
         payload = b'{"schema":%d,%s}' % (schema, body)
-        for decode in (decode_event, decode_decision):
-            with pytest.raises(UnknownSchema, match=f"schema {schema}, .*reads schema {SCHEMA}"):
-                decode(payload)
+        with pytest.raises(UnknownSchema, match=f"schema {schema}, .*reads schema {SCHEMA}"):
+            decode_event(payload)
+
+
+def test_a_row_of_another_schema_is_refused_whatever_follows() -> None:
+    for schema in (SCHEMA - 1, SCHEMA + 1):
+        with pytest.raises(UnknownSchema, match=f"schema {schema}, .*reads schema {SCHEMA}"):
+            decode_decision(b"FR%c and whatever follows" % schema)
+
+
+def test_a_row_holds_probabilities_in_4_bytes_and_the_propensity_in_8() -> None:
+    """1/3 as a 4-byte number is 0.3333333432674408."""
+    assert as_logged(np.array([1 / 3, 1 / 3, 1 / 3]), 1, 1 / 3) == [
+        0.3333333432674408,
+        1 / 3,
+        0.3333333432674408,
+    ]
 
 
 @pytest.mark.parametrize(

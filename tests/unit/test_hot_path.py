@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -197,7 +196,5 @@ def test_a_decision_is_written_as_its_record_is() -> None:
         shown=[Shown("a", 1.0, [0.1])], slate_log=0.0, reward_by=2.0, accept_until=3.0,
     )  # fmt: skip
     written = encode_decision(decision)
-    record = msgspec.json.decode(written)
-    assert list(record) == ["schema", "decision", "crc"]
-    assert msgspec.json.encode(record) == written
-    assert record["schema"] == SCHEMA
+    assert written[:3] == b"FR%c" % SCHEMA
+    assert len(written) < 150

@@ -40,7 +40,7 @@ from service.log.stores.redis_scripts import (
 from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
 
 ROWS_AT_ONCE = 20
-"""Rows that one script reads and trims: rows of 10,000 arms have 400 kB each."""
+"""Rows that one script reads and trims: rows of 10,000 arms have some 60 kB each."""
 
 ERASED_AT_ONCE = 500
 """Decisions of one script. Redis serves no other command for some milliseconds."""

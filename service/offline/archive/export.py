@@ -30,7 +30,7 @@ from service.state.events import Erased, Tombstone, decode_decision, decode_even
 
 logger = logging.getLogger(__name__)
 
-FILE_BYTES = 64 * 2**20
+FILE_BYTES = 12 * 2**20
 """Payloads of one file: 30,000 decisions among fifty arms."""
 
 FOLLOW_SECONDS = 600.0
