@@ -108,7 +108,13 @@ def test_redis_is_closed_and_bounded() -> None:
     given = dict(zip(options[::2], options[1::2], strict=True))
     assert (program, config) == ("redis-server", "/run/secrets/redis.conf")
     assert given["--maxmemory-policy"] == "noeviction"
-    assert int(given["--maxmemory"].removesuffix("gb")) * 2 <= int(redis["mem_limit"][:-1])
+    most, limit = (
+        re.fullmatch(r"\$\{\w+:-(\d+)gb?\}", text)
+        for text in (given["--maxmemory"], redis["mem_limit"])
+    )
+    assert most
+    assert limit
+    assert int(most[1]) * 2 <= int(limit[1])  # its fork for a new append-only file
     assert "ports" not in redis
 
 
@@ -142,3 +148,8 @@ def test_secrets_are_files_and_are_made(tmp_path: Path) -> None:
     [job] = PROMETHEUS["scrape_configs"]
     assert job["authorization"]["credentials_file"] == "/run/secrets/prometheus_key"
     assert SERVICES["prometheus"]["secrets"] == ["prometheus_key"]
+
+
+def test_the_log_is_trimmed() -> None:
+    environment = SERVICES["service"]["environment"]
+    assert environment["FORAGE_RETENTION_DAYS"] == "${FORAGE_RETENTION_DAYS:-7}"

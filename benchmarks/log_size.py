@@ -1,0 +1,93 @@
+"""Bytes that a log takes for a decision: `python -m benchmarks.log_size URL ...`
+
+Plays the pet shop against each store, which must be empty: visitors of whom a tenth clicks on what
+they see, and default rewards for the rest. Snapshots are not counted.
+"""
+
+import asyncio
+import sqlite3
+from random import Random
+from sys import argv
+
+import psycopg
+import redis.asyncio
+
+from service.app import EXAMPLE, open_services
+from service.definition.experiment import load_definition
+from service.definition.select_request import SelectRequest
+from service.http.services import Services
+from service.serving.settlement import RewardRequest
+from service.settings import Settings
+from service.tables import aligned
+
+DECISIONS = 2_000
+CLICK_RATE = 0.1
+TOGETHER = 20
+"""Visitors at a time."""
+
+WAIT_S = 1.0
+
+
+async def played(url: str) -> int:
+    """Return the bytes that a store holds more after the decisions than before."""
+    settings = Settings(store=url, trainer="off")
+    async with open_services(settings) as services:
+        await services.log.replicas.follow(0)
+        name, definition = load_definition(EXAMPLE)
+        reward = definition.reward.model_copy(update={"wait_seconds": WAIT_S})
+        await services.admin.define(name, definition.model_copy(update={"reward": reward}), "")
+        before = await held(url)
+        rng = Random(1)
+        for _ in range(DECISIONS // TOGETHER):
+            await asyncio.gather(*(visit(services, name, rng) for _ in range(TOGETHER)))
+        await asyncio.sleep(2 * WAIT_S)
+        while await services.expiry.expire_due():
+            pass
+        return await held(url) - before
+
+
+async def visit(services: Services, name: str, rng: Random) -> None:
+    personas = ["new_puppy_parent", "cat_connoisseur", "budget_shopper", "fish_hobbyist"]
+    unit = f"customer-{rng.randrange(1_000)}"
+    request = SelectRequest({"persona": rng.choice(personas)}, name, unit=unit)
+    answer = await services.selector.select(request)
+    if rng.random() < CLICK_RATE:
+        await services.settlements.reward(RewardRequest(answer.token, 1.0))
+
+
+async def held(url: str) -> int:
+    """Return the bytes of the records of a log: pages of a file, memory of keys, or relations."""
+    match url.partition("://")[0]:
+        case "sqlite":
+            with sqlite3.connect(url.removeprefix("sqlite:///")) as file:
+                pages, free, size = (
+                    file.execute(f"PRAGMA {name}").fetchone()[0]
+                    for name in ("page_count", "freelist_count", "page_size")
+                )
+            return int((pages - free) * size)
+        case "redis":
+            async with redis.asyncio.from_url(url) as server:
+                keys = [key async for key in server.scan_iter("forage:{*")]
+                kept = [key for key in keys if not key.endswith((b":snapshots", b":origin"))]
+                sizes = [await server.memory_usage(key, samples=0) for key in kept]
+            return sum(size or 0 for size in sizes)
+        case _:
+            query = (
+                "SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_stat_user_tables "
+                "WHERE relname LIKE 'forage\\_%' AND relname <> 'forage_snapshots'"
+            )
+            async with await psycopg.AsyncConnection.connect(url) as db:
+                [size] = await (await db.execute(query)).fetchone() or [0]
+            return int(size)
+
+
+async def main(urls: list[str]) -> None:
+    rows = [("store", "bytes a decision")]
+    for url in urls:
+        size = await played(url)
+        rows.append((url.partition("://")[0], f"{size / DECISIONS:,.0f}"))
+    print("\n".join(aligned(rows)))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(argv[1:]))
