@@ -63,7 +63,7 @@ def test_its_bounds_are_those_of_the_service() -> None:
 
 
 def test_it_asks_another_replica_where_one_restarts() -> None:
-    assert values("proxy_next_upstream") == ["error timeout non_idempotent"]
+    assert values("proxy_next_upstream") == ["error timeout http_503 non_idempotent"]
     [upstream] = values("server")
     assert upstream.split()[1:] == ["max_fails=1", "fail_timeout=1s"]
 
