@@ -36,6 +36,8 @@ DEFINITION: dict[str, object] = {"policies": {"lints": {"kind": "lints"}}}
 def a_decision(number: int, at: float = MORNING, slots: int = 1, **changes: Any) -> Decision:
     """Make a decision among the arms a, b and c that shows the first of them."""
     arms = ["a", "b", "c"]
+    first = changes.get("probabilities", [1 / 3])[0]
+    chances = first, *(1 / (3 + place) for place in (1, 2))
     fields: dict[str, Any] = {
         "id": f"decision-{number:013d}",
         "at": at,
@@ -51,8 +53,8 @@ def a_decision(number: int, at: float = MORNING, slots: int = 1, **changes: Any)
         "seed": 2**63 - 1 - number,
         "bank": 7,
         "shown": [
-            Shown(arm, 1 / (3 + place), [1.0, -0.0, 1e300, number / 7], arm == "c")
-            for place, arm in enumerate(arms[:slots])
+            Shown(arm, chance, [1.0, -0.0, 1e300, number / 7], arm == "c")
+            for arm, chance in zip(arms[:slots], chances, strict=False)
         ],
         "slate_log": -1 / 7,
         "reward_by": at + WAIT_S,
