@@ -80,3 +80,13 @@ class Verdict(BaseModel):
     policies: list[PolicyMean]
     uplifts: list[Uplift]
     left_out: dict[str, int] = Field(description="Decisions that do not count, by reason.")
+
+
+class DatedVerdict(Verdict):
+    """A verdict that a service remembers for a while."""
+
+    as_of: str = Field(description="When the log was read.")
+    next_at: str | None = Field(
+        description="From when on it is read again for whoever asks; null: once the experiment "
+        "changes."
+    )

@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 
+from service.clock import iso
 from service.errors import Invalid, Refused, StoreError
 from service.evaluation.request import EvaluationRequest
 from service.evaluation.running import Worker
@@ -60,6 +61,7 @@ class Verdicts:
         async with self._asking[key]:
             kept, began = self._kept.get(key), clock.monotonic()
             if kept is None or kept.revision != state.revision or kept.until < began:
+                as_of = clock.time()
                 answer: dict[str, object] | Invalid
                 try:
                     answer = await worker.run(state.name, request)
@@ -72,6 +74,9 @@ class Verdicts:
                     definition.control if request is None else definition.shadows
                 ):
                     until = inf  # until the definition names one
+                if isinstance(answer, dict) and request is None:
+                    next_at = None if until == inf else iso(as_of + until - began)
+                    answer = {**answer, "as_of": iso(as_of), "next_at": next_at}
                 kept = self._kept[key] = _Kept(state.revision, until, answer)
             if isinstance(kept.answer, Invalid):
                 path = kept.answer.faults[0].path if kept.answer.faults else ""

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import AwareDatetime, Field
 
 from service.bandits.kinds import AnyPolicy
-from service.control.report import Verdict
+from service.control.report import DatedVerdict
 from service.evaluation.answer import EvaluationAnswer
 from service.evaluation.request import EvaluationRequest, Selection
 from service.features.declaration import Name
@@ -96,8 +96,8 @@ async def get_shadows(state: StateDep, services: ServicesDep) -> EvaluationAnswe
 
 
 @router.get("/experiments/{experiment}/verdict", responses=problems(404, 409, 503))
-async def get_verdict(state: StateDep, services: ServicesDep) -> Verdict:
+async def get_verdict(state: StateDep, services: ServicesDep) -> DatedVerdict:
     """Say which policy pays: each compared with the control, by the decisions whose policy was
     drawn. It reads the whole log, in a process of its own, and is kept for ten times as long as
     that took, ten seconds at least."""
-    return Verdict.model_validate(await services.verdicts.of(state))
+    return DatedVerdict.model_validate(await services.verdicts.of(state))

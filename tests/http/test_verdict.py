@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from service.clock import Clock
+from service.clock import Clock, iso
 from service.definition.experiment import Definition, load_definition
 from service.errors import Invalid
 from service.evaluation.request import EvaluationRequest
@@ -89,6 +89,26 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
         assert telemetry.mismatched == {"shop": before == 0}
         clock.now += 0.2
     assert number() == 3
+
+
+def test_a_verdict_says_when_it_was_made_and_when_the_next_one_may_be() -> None:
+    """It took 30 seconds, so it is kept for 300; without a control, until a new definition."""
+    clock = SetClock()
+
+    class Slow:
+        async def run(self, experiment: str, request: None) -> Json:
+            clock.skip(30.0)
+            return {"fits": True}
+
+    worker = cast(Worker, Slow())
+    verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
+    began = clock.time()
+    first = run_virtual(verdicts.of(state_with()))
+    assert (first["as_of"], first["next_at"]) == (iso(began), iso(began + 330))
+    clock.skip(200.0)
+    assert run_virtual(verdicts.of(state_with())) == first
+    verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
+    assert run_virtual(verdicts.of(state_with(control=None)))["next_at"] is None
 
 
 def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_changes() -> None:

@@ -20,7 +20,7 @@ export function table({ label, columns, keyOf, sorted = null, order = null, empt
     h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(head))),
     body,
   );
-  const nothing = h("p", { class: "nothing" }, empty);
+  const nothing = h("p", { class: "nothing" }, "Loading.");
   const node = h("div", { class: "scroll" }, whole, nothing);
   const rows = new Map();
   mark();
@@ -97,6 +97,7 @@ export function table({ label, columns, keyOf, sorted = null, order = null, empt
       kept.node.remove();
       rows.delete(key);
     }
+    say(nothing, empty);
     nothing.hidden = data.length > 0;
     whole.hidden = !data.length;
   }

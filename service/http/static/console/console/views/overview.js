@@ -87,14 +87,15 @@ export function overview(app) {
         number: true,
         sign: (row) => `${row.entropy_mean} ${row.propensity_mean}`,
         node: (row) =>
-          row.entropy_mean !== null &&
-          h(
-            "span",
-            { class: "stacked" },
-            h("span", {}, `${figure(Math.exp(row.entropy_mean))} arms`),
-            h("small", {}, `shown one: ${chance(row.propensity_mean)}`),
-          ),
-        hint: "How many arms a choice is among, in effect (e to its entropy), and the chance of the shown one: running means.",
+          row.entropy_mean === null
+            ? h("span", { class: "muted" }, "not known yet")
+            : h(
+                "span",
+                { class: "stacked" },
+                h("span", {}, `${figure(Math.exp(row.entropy_mean))} arms`),
+                h("small", {}, `shown one: ${chance(row.propensity_mean)}`),
+              ),
+        hint: "How many arms a choice is among, in effect (e to its entropy), and the chance of the shown one: running means over decisions of this process.",
       },
       {
         key: "version",

@@ -2,8 +2,8 @@
 
 import { Refusal, get, of } from "../api.js";
 import { chart } from "../chart.js";
-import { coded, h, swatch } from "../dom.js";
-import { NONE, count, measured, moment, signed, within } from "../format.js";
+import { coded, h, say, swatch } from "../dom.js";
+import { NONE, count, measured, moment, signed, time, within } from "../format.js";
 import { scaleOf, whisker } from "../marks.js";
 import { colorOf } from "../palette.js";
 import { align } from "../series.js";
@@ -21,6 +21,7 @@ export function verdict(app) {
 
   const sentence = h("p", { class: "sentence", "aria-live": "polite" }, "Reading the log.");
   const place = h("div");
+  const date = h("p", { class: "told" });
   const left = h("p", { class: "told" });
   const uplifts = table({
     label: "Uplift over the control",
@@ -46,6 +47,7 @@ export function verdict(app) {
     { class: "card verdict", data: { state: "refused" } },
     h("h2", {}, "Does it pay?"),
     sentence,
+    date,
     place,
     uplifts.node,
     left,
@@ -82,6 +84,10 @@ export function verdict(app) {
     uplifts.node.hidden = place.hidden = !found.uplifts.length;
     uplifts.update(found.uplifts);
     const others = Object.entries(found.left_out);
+    const all = others.reduce((sum, [, many]) => sum + many, found.decisions);
+    const next = found.next_at === null ? "" : `; next at ${time(Date.parse(found.next_at) / 1000)}`;
+    const made = moment(Date.parse(found.as_of) / 1000);
+    say(date, `As of ${made}: ${count(found.decisions)} of ${count(all)} decisions${next}.`);
     left.replaceChildren(others.map(([why, many]) => `${count(many)} decisions do not count: ${why}.`).join(" "));
     draw();
   }
