@@ -48,8 +48,8 @@ FAULTS = [
     (policy(kind="linucb", alpha=MARKER), "policies.p.alpha"),
     (policy(kind="random", epsilon=1.5), "policies.p.epsilon"),
     (policy(kind="random", share=-1), "policies.p.share"),
-    (policy(kind="random", share=0), ""),  # no policy has a share
-    (policy(kind="neural_ucb"), ""),  # without features
+    (policy(kind="random", share=0), "policies"),  # no policy has a share
+    (policy(kind="neural_ucb"), "policies.p"),  # without features
     (faulty(policies={"p/q": {"kind": "random"}}), "policies.p/q"),
     (feature(type=MARKER), "features.context.f.type"),
     (feature(type="vector"), "features.context.f.size"),

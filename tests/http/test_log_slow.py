@@ -8,7 +8,7 @@ import pytest
 from tests.support.service import Json, Wire, expect_problem, serving
 from tests.support.stores import SlowDisk
 
-BUFFER_BYTES = 5_000
+BUFFER_BYTES = 3_000
 """Room for five decisions of the shop, and not for six."""
 
 BODY = {"context": {"persona": "cat"}, "policy": "linucb"}

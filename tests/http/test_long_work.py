@@ -131,7 +131,7 @@ def test_a_decision_that_would_take_too_much_is_refused(wire: Wire) -> None:
 
     refused(wire, 9_000, "x" * 53)  # each id twice: 1.5 MB, of a body of 0.9 MB
     assert wire.policy("lints")["decisions"] == wire.policy("linucb")["decisions"] == 0
-    with serving(max_decision_bytes=2_000) as short:
+    with serving(max_decision_bytes=1_000) as short:
         assert short.select(arms=inline(5))
         refused(short, 60)
         short.select()  # the catalogue is its owner's

@@ -68,7 +68,7 @@ def test_each_operation_is_described_once() -> None:
     }
     assert ("get", "/arms") in served
     assert ("post", "/policies/{policy}/reset") in served
-    assert len(served) == 9
+    assert len(served) == 10
     described = openapi()["info"]["description"]
     assert all(f"`/{form}`" in described for form in ("arms", "policies", "import"))
 

@@ -131,7 +131,7 @@ def test_a_shadow_starts_to_decide_once_it_has_a_share() -> None:
     ("definition", "path"),
     [
         ({"policies": {"main": MAIN, "idea": {**SHADOW, "share": 0.1}}}, "policies.idea"),
-        ({"policies": {"main": MAIN, "idea": SHADOW}, "control": "idea"}, ""),
+        ({"policies": {"main": MAIN, "idea": SHADOW}, "control": "idea"}, "control"),
     ],
 )
 def test_a_shadow_has_no_share_and_is_no_control(definition: Json, path: str) -> None:

@@ -28,7 +28,7 @@ SETTINGS = Settings(
     token_keys=[bytes(32)],
     snapshot_every_events=9,
     expiry_seconds=1.0,
-    buffer_bytes=6_000,
+    buffer_bytes=3_400,
     retention_days=100.0 / 86_400.0,
     trim_seconds=20.0,
 )

@@ -344,5 +344,14 @@ export function createForage(options) {
     activate: safely(activate, nothing),
     track: safely(track, () => () => {}),
   };
-  return { select, ...told, leave, close, pending: () => queue.length };
+  return {
+    select,
+    reward: told.reward,
+    cascade: told.cascade,
+    activate: told.activate,
+    track: told.track,
+    leave,
+    close,
+    pending: () => queue.length,
+  };
 }
