@@ -15,7 +15,7 @@ from service.errors import ConfigurationError, StoreError, StoreUnavailable, Unk
 from service.log.stores import Store, open_store, postgres_connection
 from service.log.stores.base import Append, Appended, Blob, Entry, Erasure, Known, Mark
 from service.log.stores.postgres import PostgresStore
-from service.log.stores.postgres_connection import Connection, Patience
+from service.log.stores.postgres_connection import Connection, Patience, our_errors
 from service.offline.doctor import Check, examine
 from service.settings import Settings
 from tests.support.clock import SetClock
@@ -351,6 +351,14 @@ async def test_a_commit_finds_its_rows_by_their_keys(store: Store, schema: Postg
     await store.close()  # a session tells what it did at its end, at the latest
     assert await asyncio.to_thread(scans) == before
     await store.open()
+
+
+def test_of_several_faults_the_first_is_told() -> None:
+    """Leaving a pipeline whose connection has ended raises an error of its own."""
+    fault = psycopg.ProgrammingError("cannot exit pipeline mode while busy")
+    fault.__context__ = psycopg.OperationalError("terminating connection")
+    with pytest.raises(StoreUnavailable, match="terminating connection"), our_errors("log"):
+        raise fault
 
 
 # -- a failover that keeps connections open --------------------------------------------------------

@@ -243,7 +243,11 @@ def our_errors(name: str) -> Iterator[None]:
     except PostgresError as error:
         if isinstance(error, errors.DataError | errors.IntegrityError):
             raise  # a fault of ours
-        said = error.diag.message_primary or " ".join(str(error).split())
+        first: BaseException = error  # leaving a broken pipeline raises another one
+        while isinstance(first.__context__, PostgresError):
+            first = first.__context__
+        assert isinstance(first, PostgresError)
+        said = first.diag.message_primary or " ".join(str(first).split())
         raise StoreUnavailable(f"{name}: {said}") from error
 
 
