@@ -29,7 +29,7 @@ from tests.support.clock import run_virtual
 from tests.support.scenarios import virtual
 from tests.support.stores import over_every_store
 
-SMALL = 1_000
+SMALL = 1_150
 """Bytes of a file: five decisions or four events of the shop."""
 
 
