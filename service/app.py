@@ -15,6 +15,7 @@ from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
+from service.housekeeping.sizes import Sizes
 from service.http.lifecycle import Lifecycle
 from service.http.overload import Overload
 from service.http.protocol import connection_limit
@@ -131,6 +132,7 @@ async def start(services: Services) -> None:
     _warn_of_default(services)
     log.background.spawn(services.expiry.run())
     log.background.spawn(services.retention.run())
+    log.background.spawn(services.sizes.run())
     log.background.spawn(services.history.run())
     log.background.spawn(services.verdicts.run())
     services.lifecycle.starting = False
@@ -179,6 +181,7 @@ def assemble(
         Expiry(log, store, settlements, settings.expiry_seconds),
         Admin(log, store, settings.experiment_memory_bytes),
         Retention(log, store, settings, telemetry),
+        Sizes(log, store, telemetry),
         Eraser(log, store, sealer, telemetry),
         Importer(log, store, sealer, settings.max_arms),
         Access(settings.keys, telemetry, clock),

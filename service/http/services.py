@@ -9,6 +9,7 @@ from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
+from service.housekeeping.sizes import Sizes
 from service.http.lifecycle import Lifecycle
 from service.http.overload import Overload
 from service.log.log import Log
@@ -46,6 +47,7 @@ class Services:
     expiry: Expiry
     admin: Admin
     retention: Retention
+    sizes: Sizes
     eraser: Eraser
     importer: Importer
     access: Access

@@ -83,6 +83,20 @@ class Timing:
         self.total += times * seconds
 
 
+@dataclass(frozen=True, slots=True)
+class LogSizes:
+    """What the logs take in their store.
+
+    used, limit   bytes of the whole store, and those that it may take (None: unknown)
+    bytes, rows   by experiment
+    """
+
+    used: int
+    limit: int | None
+    bytes: Mapping[str, int]
+    rows: Mapping[str, int]
+
+
 Served = Mapping[str, Container[str]]
 """The policies of each experiment."""
 
@@ -227,6 +241,8 @@ class Telemetry:
         )
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
+        self.log_sizes: LogSizes | None = None
+        """As last measured; None where another process measures, or the store did not answer."""
         self.mismatched: dict[str, bool] = {}
         """Experiments whose last verdict found that the log does not hold what was drawn."""
         self.watched: dict[tuple[str, str], Watch] = {}

@@ -22,10 +22,14 @@ PROCESS = {
     "forage_buffered_decisions": "Answered decisions in memory that the log lacks.",
     "forage_buffer_seconds": "Outage of the log that the buffer has room for, at present rates.",
     "forage_follow_lag_seconds": "Since this process last read a shared log to its end.",
+    "forage_store_bytes": "Bytes of the store, as last measured by the process that leads.",
+    "forage_store_limit_bytes": "Bytes that the store may take.",
     "forage_store_clock_skew_seconds": "Clock of this host less the store's, at the last commit.",
 }
 EXPERIMENT = {
     "forage_log_position": "Events folded.",
+    "forage_log_bytes": "Estimated bytes of its rows, events and marks in the store.",
+    "forage_log_rows": "Decision rows in the store.",
     "forage_log_losses_total": "Times that the log had lost folded events, and was folded anew.",
     "forage_quarantined": "1 while the experiment is not served, as its log cannot be folded.",
     "forage_snapshot_age_seconds": "Since the last snapshot.",
@@ -84,6 +88,10 @@ class MetricsCollector(Collector):
         yield "forage_buffered_decisions", (), float(log.committer.buffered)
         yield "forage_buffer_seconds", (), log.committer.buffer_seconds
         yield "forage_follow_lag_seconds", (), log.lag_seconds or 0.0
+        if sizes := self._telemetry.log_sizes:
+            yield "forage_store_bytes", (), float(sizes.used)
+            if sizes.limit is not None:
+                yield "forage_store_limit_bytes", (), float(sizes.limit)
         yield "forage_store_clock_skew_seconds", (), log.clock_skew_seconds or 0.0
 
     def _experiments(self, states: dict[str, State]) -> Iterator[Row]:
@@ -95,6 +103,10 @@ class MetricsCollector(Collector):
                 (name,),
                 float(self._log.replicas.by_name[name].losses),
             )
+        if sizes := self._telemetry.log_sizes:
+            for gauge, values in (("bytes", sizes.bytes), ("rows", sizes.rows)):
+                for name in values.keys() & states.keys():
+                    yield f"forage_log_{gauge}", (name,), float(values[name])
         for name, state in states.items():
             yield "forage_log_position", (name,), float(state.position)
             taken = sum(footprint_of(state).values())

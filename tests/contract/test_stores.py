@@ -11,6 +11,7 @@ from service.log.stores.base import (
     Append,
     Appended,
     Blob,
+    Cut,
     Instant,
     Known,
     Mark,
@@ -297,6 +298,33 @@ async def test_wait_returns_in_time_where_nothing_comes(store: Store) -> None:
     assert asyncio.get_running_loop().time() - start > 0.29
 
 
-def test_a_store_implements_twelve_verbs() -> None:
+@over_every_store
+async def test_the_size_of_a_log_is_that_of_its_rows_and_events(store: Store) -> None:
+    """Of two experiments, whose payloads are 12 to 1, and 2 to 1 once rows are trimmed. A file or a
+    table does not shrink, its use does."""
+    large = [decision(f"d{n}", payload=b"%1000d" % n) for n in range(600)]
+    small = [event(f"s{n}", b"%500d" % n, "shop") for n in range(100)]
+    await store.commit([event("z"), *large, *small])
+    size = await store.measure()
+    assert size.logs.keys() == {"zoo", "shop"}
+    assert size.logs["zoo"] > 600_000
+    assert 50_000 <= size.logs["shop"] < size.logs["zoo"] / 4
+    assert size.used >= sum(size.logs.values())
+    assert size.limit is None or size.limit > size.used
+    assert (await store.describe("zoo")).rows == 600
+    await store.put("zoo", Snapshot(1, b"folded", origin=True))
+    while await store.trim("zoo", Cut(0, 500, 0.0), 200):
+        pass
+    assert (await store.describe("zoo")).rows == 100
+    later = (await store.measure()).logs
+    assert later["zoo"] < 4 * later["shop"]
+
+
+@over_every_store
+async def test_an_empty_store_has_no_log(store: Store) -> None:
+    assert (await store.measure()).logs == {}
+
+
+def test_a_store_implements_thirteen_verbs() -> None:
     """The next store must be an afternoon's file."""
-    assert len(Store.__abstractmethods__) <= 12
+    assert len(Store.__abstractmethods__) <= 13

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,6 +86,10 @@ def used(**settings: Any) -> Iterator[Wire]:
             wire.reward(wire.select(), 1.0)
             wire.run(wire.services.log.snapshots.save(wire.services.log.replicas.by_name["shop"]))
         wire.run(wire.services.retention.trim_all())
+        wire.run(wire.services.sizes.measure())
+        telemetry = wire.services.telemetry
+        assert telemetry.log_sizes is not None
+        telemetry.log_sizes = replace(telemetry.log_sizes, limit=2**30)
         wire.services.telemetry.refused.labels("missing").inc()
         wire.services.telemetry.mismatched["shop"] = False
         yield wire

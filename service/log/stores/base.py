@@ -203,6 +203,35 @@ class Instant:
     readers: Mapping[str, Taken] = field(default_factory=dict)
     digest: str = ""
 
+    @property
+    def rows(self) -> int:
+        """Decision rows that are left."""
+        return sum(self.counts.values()) - self.removed.trimmed - self.removed.erased
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """The bytes of a store.
+
+    used    that it takes in all, and what shares the server's memory, file or database with it
+    limit   that it may take; None: the store does not say
+    logs    by experiment: of rows, events and marks, as estimated from samples; no snapshots
+    """
+
+    used: int
+    limit: int | None
+    logs: Mapping[str, int]
+
+
+SAMPLE = 100
+"""Rows and events that `measure` takes for all of an experiment's."""
+
+
+def shared_out(size: int, parts: Mapping[str, float]) -> dict[str, int]:
+    """Return the bytes of each part of a size."""
+    whole = sum(parts.values())
+    return {name: round(size * part / whole) if whole else 0 for name, part in parts.items()}
+
 
 @dataclass(frozen=True, slots=True)
 class Blob:

@@ -32,6 +32,7 @@ from service.log.stores.base import (
     Removed,
     Secret,
     Snapshot,
+    StoreSize,
     Taken,
     digest,
     expect_origin,
@@ -257,6 +258,13 @@ class MemoryStore(Store):
 
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return self._experiments[experiment].describe()
+
+    async def measure(self) -> StoreSize:
+        logs = {
+            name: sum(map(len, [*kept.events.values(), *kept.decisions.values()]))
+            for name, kept in self._experiments.items()
+        }
+        return StoreSize(sum(logs.values()), None, logs)
 
     async def put(self, experiment: str, item: Item) -> None:
         if not isinstance(item, Secret):

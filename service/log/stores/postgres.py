@@ -14,6 +14,7 @@ from typing import Self
 from service.clock import SYSTEM, Clock
 from service.errors import StoreError, StoreUnavailable
 from service.log.stores.base import (
+    SAMPLE,
     Append,
     Blob,
     CommitResult,
@@ -34,8 +35,10 @@ from service.log.stores.base import (
     Removed,
     Secret,
     Snapshot,
+    StoreSize,
     Taken,
     expect_origin,
+    shared_out,
 )
 from service.log.stores.batch import Batch, Name
 from service.log.stores.postgres_commit import (
@@ -129,6 +132,18 @@ HEAD = "SELECT position, digest, last_row, trimmed, erased FROM forage_experimen
 COUNTS = "SELECT series, decisions FROM forage_decision_counts WHERE experiment = %s"
 READERS = "SELECT reader, position, last_row FROM forage_readers WHERE experiment = %s"
 ORIGIN = "SELECT coalesce(max(position), 0) FROM forage_snapshots WHERE experiment = %s AND origin"
+
+SIZES = (
+    "SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE relkind = 'r' "
+    "AND starts_with(relname, 'forage_') AND pg_table_is_visible(oid)"
+)
+USUAL = (  # of the newest rows and events, and the first event that is left
+    "SELECT (SELECT coalesce(avg(pg_column_size(payload)), 0) FROM (SELECT payload FROM "
+    "forage_decisions WHERE experiment = %(of)s ORDER BY number DESC LIMIT %(sample)s) AS r)"
+    "::float8, (SELECT coalesce(avg(pg_column_size(payload)), 0) FROM (SELECT payload FROM "
+    "forage_events WHERE experiment = %(of)s ORDER BY position DESC LIMIT %(sample)s) AS e)"
+    "::float8, (SELECT coalesce(min(position), 0) FROM forage_events WHERE experiment = %(of)s)"
+)
 
 PUT_SNAPSHOT = (  # none of a process that is behind: it may hold what was erased
     "INSERT INTO forage_snapshots SELECT %(of)s, %(at)s, %(payload)s, %(origin)s WHERE NOT EXISTS "
@@ -407,6 +422,20 @@ class PostgresStore(Store):
             {reader.decode(): Taken(*taken) for reader, *taken in readers},
             last.decode(),
         )
+
+    async def measure(self) -> StoreSize:
+        """The tables and their indexes, without snapshots and artifacts, shared out by payloads."""
+        sizes: dict[str, int] = dict(await self._read(SIZES))
+        payloads = {}
+        for name in await self.experiments():
+            described = await self.describe(name)
+            async with self._connections.use(self._patience.reply_s) as db:
+                asked = await ask(db, USUAL, of=name, sample=SAMPLE)
+                [(row, event, first)] = await asked.fetchall()
+            payloads[name] = described.rows * row + (described.position - first + 1) * event
+        beside = ("forage_snapshots", "forage_blobs")
+        log = sum(size for table, size in sizes.items() if table not in beside)
+        return StoreSize(sum(sizes.values()), None, shared_out(log, payloads))
 
     # -- write ---------------------------------------------------------------------------------
 

@@ -12,7 +12,16 @@ from service.clock import SYSTEM, Clock
 from service.errors import StoreError, StoreUnavailable
 from service.log.stores import redis_commit
 from service.log.stores import redis_tables as tables
-from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Item, Removal
+from service.log.stores.base import (
+    CommitResult,
+    Cut,
+    Entry,
+    Erasure,
+    Instant,
+    Item,
+    Removal,
+    StoreSize,
+)
 from service.log.stores.redis_connection import Patience, RedisConnection
 from service.log.stores.redis_fitness import LEAST_REPLICAS, durability, unfit
 from service.log.stores.redis_scripts import (
@@ -132,6 +141,13 @@ class RedisStore(Store):
 
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return await tables.describe(self._redis, experiment, whole=whole)
+
+    async def measure(self) -> StoreSize:
+        memory = await self._redis.information("INFO", "memory")
+        names = await self.experiments()
+        logs = {name: await tables.measure(self._redis, name) for name in names}
+        used = int(memory.get("used_memory", sum(logs.values())))
+        return StoreSize(used, int(memory.get("maxmemory", 0)) or None, logs)
 
     async def put(self, experiment: str, item: Item) -> None:
         await tables.put(self._redis, experiment, item)

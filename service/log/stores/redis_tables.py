@@ -6,6 +6,7 @@ import msgspec
 
 from service.errors import StoreError
 from service.log.stores.base import (
+    SAMPLE,
     Blob,
     Cut,
     Erasure,
@@ -192,6 +193,23 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
         {name.decode(): Taken(*map(int, taken.split())) for name, taken in readers.items()},
         (digest or b"").decode(),
     )
+
+
+LOG = ("events", "decisions", "decision_at", "mark_ages", "due", "settled", "tombstones", "stones")
+SAMPLED_MARKS = 20
+
+
+async def measure(redis: RedisConnection, experiment: str) -> int:
+    """Return the bytes of the keys in LOG, and of the marks that may be forgotten, by a sample."""
+    ages = key_of(experiment, "mark_ages")
+    usages = [("MEMORY", "USAGE", key, "SAMPLES", SAMPLE) for key in keys_of(experiment, *LOG)]
+    *sizes, marks, sampled = await redis.all(
+        [*usages, ("ZCARD", ages), ("ZRANDMEMBER", ages, SAMPLED_MARKS)]
+    )
+    keys = [key_of(experiment, "mark", identity.decode()) for identity in sampled or ()]
+    known = [size for size in await redis.all([("MEMORY", "USAGE", key) for key in keys]) if size]
+    of_marks = marks * sum(known) / max(len(known), 1)
+    return int(sum(size or 0 for size in sizes) + of_marks)
 
 
 # -- write -----------------------------------------------------------------------------------------

@@ -15,7 +15,16 @@ from typing import Self, TypeVar
 from service.errors import ConfigurationError, StoreError, StoreUnavailable
 from service.log.stores import sqlite_file
 from service.log.stores import sqlite_tables as tables
-from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Instant, Item, Removal
+from service.log.stores.base import (
+    CommitResult,
+    Cut,
+    Entry,
+    Erasure,
+    Instant,
+    Item,
+    Removal,
+    StoreSize,
+)
 from service.log.stores.sqlite_commit import commit
 from service.log.stores.sqlite_identity import OpenedFiles
 from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Page, Store, Values
@@ -108,6 +117,9 @@ class SqliteStore(Store):
 
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         return await self._reader.run(lambda db: tables.describe(db, experiment, whole=whole))
+
+    async def measure(self) -> StoreSize:
+        return await self._reader.run(tables.measure)
 
     async def put(self, experiment: str, item: Item) -> None:
         await self._write(lambda db: tables.put(db, experiment, item))

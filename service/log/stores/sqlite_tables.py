@@ -1,5 +1,6 @@
 """The tables of the embedded store: reads, single writes, trims and erasures."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 from service.errors import StoreError
 from service.log.stores.base import (
+    SAMPLE,
     Blob,
     Cut,
     Erasure,
@@ -24,8 +26,10 @@ from service.log.stores.base import (
     Removed,
     Secret,
     Snapshot,
+    StoreSize,
     Taken,
     expect_origin,
+    shared_out,
 )
 from service.log.stores.sqlite_file import BUSY_S, transaction
 from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Values
@@ -208,6 +212,45 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
         {reader: Taken(*taken) for reader, *taken in readers},
         digest,
     )
+
+
+USUAL_ROW = (  # in the order of their numbers, backwards: the newest
+    "SELECT coalesce(avg(length(payload)), 0) FROM (SELECT payload FROM decisions "
+    "WHERE experiment = ? ORDER BY number DESC LIMIT ?)"
+)
+USUAL_EVENT = (
+    "SELECT coalesce(avg(length(payload)), 0) FROM (SELECT payload FROM events "
+    "WHERE experiment = ? ORDER BY position DESC LIMIT ?)"
+)
+FIRST_EVENT = "SELECT coalesce(min(position), 0) FROM events WHERE experiment = ?"
+
+
+def measure(db: sqlite3.Connection) -> StoreSize:
+    """The pages in use, without the contents of snapshots and artifacts, shared out by payloads.
+    The file may grow by what is free in its file system."""
+
+    def one(query: str, *values: object) -> float:
+        return float(db.execute(query, values).fetchone()[0])
+
+    page, pages, free = (
+        int(one(f"PRAGMA {name}")) for name in ("page_size", "page_count", "freelist_count")
+    )
+    beside = sum(
+        int(one(f"SELECT coalesce(sum(length(payload)), 0) FROM {table}"))  # noqa: S608
+        for table in ("snapshots", "origins", "blobs")
+    )
+    payloads = {}
+    for name in names(db):
+        events = head(db, name)[0] - one(FIRST_EVENT, name) + 1
+        rows = describe(db, name, whole=False).rows
+        payloads[name] = rows * one(USUAL_ROW, name, SAMPLE) + events * one(
+            USUAL_EVENT, name, SAMPLE
+        )
+    used = (pages - free) * page
+    _, _, path = db.execute("PRAGMA database_list").fetchone()
+    disk = os.statvfs(path)
+    limit = pages * page + disk.f_bavail * disk.f_frsize
+    return StoreSize(used, limit, shared_out(max(used - beside, 0), payloads))
 
 
 # -- write -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`Backend`: the twelve verbs that a store implements. `Store`: helpers built on them."""
+"""`Backend`: the thirteen verbs that a store implements. `Store`: helpers built on them."""
 
 import secrets
 from abc import abstractmethod
@@ -24,6 +24,7 @@ from service.log.stores.base import (
     Scrub,
     Secret,
     Snapshot,
+    StoreSize,
     Taken,
 )
 
@@ -121,6 +122,11 @@ class Backend(Protocol):
     @abstractmethod
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
         """Return counts and positions. whole: with the due decisions."""
+
+    @abstractmethod
+    async def measure(self) -> StoreSize:
+        """Return the bytes of the store and of each experiment's log. It takes milliseconds, and no
+        longer for a longer log."""
 
     @abstractmethod
     async def put(self, experiment: str, item: Item) -> None:
