@@ -98,7 +98,7 @@ async def _serve(services: Services, port: int, serving: asyncio.Task[None]) -> 
     settings = services.settings
     logger.info(
         "serving %s on http://%s:%d (/docs), store %s",
-        ", ".join(services.log.replicas.states),
+        ", ".join(services.log.replicas.states) or "no experiment",
         settings.host,
         port,
         settings.store.partition("://")[0],

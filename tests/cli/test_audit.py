@@ -15,7 +15,7 @@ from tests.cli.forage import forage, serving, started
 
 pytestmark = pytest.mark.process
 
-COUNTS = "underived earlier orphaned losses trimmed erased tombstones imported"
+COUNTS = "underived earlier orphaned losses unlogged trimmed erased tombstones imported"
 POLICIES = ["linucb", "lints", "neural_linear_ts", "random"]
 
 
@@ -77,9 +77,9 @@ def test_a_flipped_bit_of_the_file_is_found_and_the_row_is_named(
     db.close()
     path = folder / "forage.db"
     content = bytearray(path.read_bytes())
-    end = payload[-20:]
-    assert content.count(end) == 1
-    content[content.index(end)] ^= 1
+    begin = payload[:60]  # checksum, unit and id
+    assert content.count(begin) == 1
+    content[content.index(begin) + len(begin) - 1] ^= 1
     path.write_bytes(content)
     ended = forage("audit", "--json", "found.json", folder=folder)
     assert ended.returncode == 1
