@@ -1,7 +1,8 @@
-"""Bytes that a log takes for a decision: `python -m benchmarks.log_size URL ...`
+"""Bytes that a log takes for a decision: `python -m benchmarks.log_size [--rows] URL ...`
 
 Plays the pet shop against each store, which must be empty: visitors of whom a tenth clicks on what
-they see, and default rewards for the rest. Snapshots are not counted.
+they see, and default rewards for the rest. Snapshots are not counted. --rows: in place of that,
+writes rows of several sizes, and prints what the store adds to each.
 """
 
 import asyncio
@@ -16,6 +17,9 @@ from service.app import EXAMPLE, open_services
 from service.definition.experiment import load_definition
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
+from service.log.stores import open_store
+from service.log.stores.base import Append, DecisionRow
+from service.offline.planning import ROW_BYTES
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.tables import aligned
@@ -44,6 +48,29 @@ async def played(url: str) -> int:
         while await services.expiry.expire_due():
             pass
         return await held(url) - before
+
+
+async def row_overheads(url: str) -> list[int]:
+    """Return the bytes that a store adds to rows of about each of ROW_BYTES: sizes differ, as those
+    of one size may fill a page exactly or waste half of it."""
+    added = []
+    store, rng = open_store(url), Random(1)
+    await store.open()
+    await store.commit([Append("zooplus", b"", {})])
+    for size in ROW_BYTES:
+        before, content = await held(url), 0
+        count = DECISIONS if size < 3_000 else DECISIONS // 4
+        for number in range(count // TOGETHER):
+            rows = []
+            for _ in range(TOGETHER):  # ids grow with time, as ours, and are as long
+                name = f"{size:06x}{number:06x}{rng.randbytes(5).hex()}"
+                payload = rng.randbytes(round(size * rng.uniform(0.8, 1.2)))
+                rows.append(DecisionRow("zooplus", name, "linucb", payload))
+                content += len(payload)
+            await store.commit(rows)
+        added.append(round((await held(url) - before - content) / count))
+    await store.close()
+    return added
 
 
 async def visit(services: Services, name: str, rng: Random) -> None:
@@ -81,7 +108,12 @@ async def held(url: str) -> int:
             return int(size)
 
 
-async def main(urls: list[str]) -> None:
+async def main(arguments: list[str]) -> None:
+    urls = [each for each in arguments if each != "--rows"]
+    if "--rows" in arguments:
+        for url in urls:
+            print(url.partition("://")[0], *zip(ROW_BYTES, await row_overheads(url), strict=True))
+        return
     rows = [("store", "bytes a decision")]
     for url in urls:
         size = await played(url)

@@ -19,6 +19,7 @@ from service.cli.export import export
 from service.cli.import_ import import_visits
 from service.cli.init import init
 from service.cli.openapi import openapi
+from service.cli.plan import plan
 from service.cli.rebuild import rebuild
 from service.cli.repair import repair
 from service.cli.serve import serve
@@ -79,6 +80,7 @@ app.command("copy", rich_help_panel=LOG)(copy)
 app.command("restore", rich_help_panel=LOG)(restore)
 app.command("repair", rich_help_panel=LOG)(repair)
 app.command("rebuild", rich_help_panel=LOG)(rebuild)
+app.command("plan", rich_help_panel=OPERATE)(plan)
 app.command("doctor", rich_help_panel=OPERATE)(doctor)
 app.command("openapi", rich_help_panel=OPERATE)(openapi)
 

@@ -20,7 +20,7 @@ PANELS = {
         "repair",
         "rebuild",
     ],
-    "Operate": ["doctor", "openapi", "keys"],
+    "Operate": ["plan", "doctor", "openapi", "keys"],
 }
 COMMANDS = [command for commands in PANELS.values() for command in commands]
 
