@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -133,6 +134,7 @@ def _csv(source: Source) -> Iterator[Line]:
         _expect_separator(source.path, columns)
         _check_columns(source, columns)
         names = [source.renames.get(column, column) for column in columns]
+        converters = [(name, _converter(name, source.known.context)) for name in names]
         while True:
             try:
                 cells = next(rows)
@@ -142,21 +144,22 @@ def _csv(source: Source) -> Iterator[Line]:
                 yield rows.line_num, f"not CSV: {_worded(fault)}"
                 continue
             if cells:  # a line
-                yield rows.line_num, _row(names, cells, source.known.context)
+                yield rows.line_num, _row(converters, cells)
 
 
 def _row(
-    names: Sequence[str], cells: Sequence[str], types: Mapping[str, str]
+    converters: Sequence[tuple[str, "Converter"]], cells: Sequence[str]
 ) -> dict[str, object] | str:
     """Convert the cells of a line to a visit, or say why they are none."""
-    if len(cells) != len(names):
-        amount = "more" if len(cells) > len(names) else "fewer"
-        return f"has {amount} cells than the first line has names: {len(cells)}, not {len(names)}"
+    count, names = len(cells), len(converters)
+    if count != names:
+        amount = "more" if count > names else "fewer"
+        return f"has {amount} cells than the first line has names: {count}, not {names}"
     if not _is_utf8("".join(cells)):
         return NOT_UTF8
-    given = {name: cell for name, cell in zip(names, cells, strict=True) if name and cell}
+    given = zip(converters, cells, strict=True)
     try:
-        return _visit(_typed(given, types))
+        return _visit({name: convert(cell) for (name, convert), cell in given if name and cell})
     except ValueError as fault:
         return str(fault)
 
@@ -309,24 +312,22 @@ READERS: dict[str, Reader] = {
 }
 
 
-def _typed(cells: Mapping[str, object], types: Mapping[str, str]) -> dict[str, object]:
-    """Convert cells to the types of their names; leave a cell that does not fit as text, for the
-    service to refuse."""
-    found: dict[str, object] = {}
-    for name, cell in cells.items():
-        assert isinstance(cell, str)
-        kind = types.get(name.removeprefix(CONTEXT)) if name.startswith(CONTEXT) else None
-        if name in NUMBERS or name == "at" or kind == "numeric":
-            found[name] = _number(cell)
-        elif kind == "boolean":
-            found[name] = {"true": True, "1": True, "false": False, "0": False}.get(
-                cell.lower(), cell
-            )
-        elif kind == "vector":
-            found[name] = _json(cell, name)
-        else:
-            found[name] = cell
-    return found
+Converter = Callable[[str], object]
+"""Converts a cell to the type of its column; leaves one that does not fit as text, for the service
+to refuse."""
+
+
+def _converter(name: str, types: Mapping[str, str]) -> Converter:
+    kind = types.get(name.removeprefix(CONTEXT)) if name.startswith(CONTEXT) else None
+    if name in NUMBERS or name == "at" or kind == "numeric":
+        return _number
+    if kind == "boolean":
+        return _boolean
+    return partial(_json, name=name) if kind == "vector" else str
+
+
+def _boolean(cell: str) -> bool | str:
+    return {"true": True, "1": True, "false": False, "0": False}.get(cell.lower(), cell)
 
 
 def _number(cell: str) -> float | str:
@@ -351,16 +352,7 @@ def _json(cell: str, name: str) -> object:
 def _visit(row: Mapping[str, object]) -> dict[str, object]:
     """Convert a row to a visit: without nulls, with columns `context.name` in a context, with ids
     as text. Raises ValueError that names a faulty column."""
-    context = {
-        name.removeprefix(CONTEXT): value
-        for name, value in row.items()
-        if name.startswith(CONTEXT) and value is not None
-    }
-    visit = {
-        name: value
-        for name, value in row.items()
-        if value is not None and not name.startswith(CONTEXT)
-    }
+    context, visit = _parted(row)
     for name in PARSED:
         if isinstance(text := visit.get(name), str):
             visit[name] = _json(text, name)
@@ -372,14 +364,29 @@ def _visit(row: Mapping[str, object]) -> dict[str, object]:
         if name in visit:
             visit[name] = _name(visit[name])
     if isinstance(arms := visit.get("arms"), list):
-        visit["arms"] = [_arm(arm) for arm in arms]
+        visit["arms"] = [arm if isinstance(arm, str) else _arm(arm) for arm in arms]
     if isinstance(at := visit.get("at"), datetime):
         visit["at"] = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     return visit
 
 
+def _parted(row: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """Return the columns of the context, and the others, without nulls."""
+    context, others = dict[str, object](), dict[str, object]()
+    for name, value in row.items():
+        if value is None:
+            continue
+        if name.startswith(CONTEXT):
+            context[name.removeprefix(CONTEXT)] = value
+        else:
+            others[name] = value
+    return context, others
+
+
 def _name(value: object) -> object:
     """Write a number as the name that it is: 4 and 4.0 (a column of numbers with gaps) as "4"."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,14 +1,19 @@
 """forage import: files into a running service, as docs/import.md tells it."""
 
+import csv
+import io
 import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from service.errors import ConfigurationError, StoreUnavailable
 from service.offline import import_client
@@ -111,6 +116,49 @@ def test_what_is_wrong_with_all_of_it_is_said_in_one_line(running: Serving, tmp_
     ]:
         ended = forage("import", *arguments, "--url", running.url, folder=tmp_path)
         assert said in expect_refusal(ended)
+
+
+@pytest.mark.process
+def test_the_same_visits_in_any_form_give_the_same_heads(running: Serving, tmp_path: Path) -> None:
+    """More of them than one request and one commit hold; their numbers have all digits."""
+    shop: dict[str, Any] = {
+        "features": {"context": {"age": {"type": "numeric"}, "new": {"type": "boolean"}}},
+        "policies": {
+            "linucb": {"kind": "linucb"},
+            "disjoint": {"kind": "linucb", "disjoint": True, "learns_from": "all"},
+        },
+        "arms": {"1": {}, "2": {}, "3": {}},
+    }
+    rng = Random(7)
+    rows = [
+        {
+            "id": f"visit-{n}",
+            "at": 1.7e9 + n,
+            "context.age": rng.gauss(40, 12),
+            "context.new": rng.random() < 0.5,
+            "arms": json.dumps(["3", "1", "2"]) if n % 2 else None,
+            "arm": f"{rng.randint(1, 3)}",
+            "propensity": 1 / 3,
+            "reward": rng.random(),
+        }
+        for n in range(600)
+    ]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    (tmp_path / "log.csv").write_text(text.getvalue())
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "log.parquet")
+    heads = dict[str, list[Any]]()
+    for form in ("csv", "jsonl", "parquet"):
+        httpx.put(f"{running.url}/experiments/{form}", json=shop).raise_for_status()
+        arguments = [f"log.{form}", "--experiment", form, "--policy", "linucb"]
+        ended = forage("import", *arguments, "--url", running.url, folder=tmp_path)
+        assert ended.stdout.splitlines()[1].split() == ["linucb", "600", "0", "0"], ended.stderr
+        found = httpx.get(f"{running.url}/experiments/{form}/policies").json()["policies"]
+        heads[form] = [each["head"]["digest"] for each in found]
+    assert heads["csv"] == heads["jsonl"] == heads["parquet"]
 
 
 DRINKS: dict[str, Any] = {
