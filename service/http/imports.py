@@ -1,15 +1,19 @@
 """The route that imports visits of other systems into the log."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from sys import float_info
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
+from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, Field, PlainValidator, ValidationError
 
-from service.definition.experiment import ArmId, UnitId, Values
+from service.definition.experiment import DOTS, ArmId, UnitId, Values
 from service.definition.faults import faults_of
 from service.definition.members import repeated
-from service.definition.select_request import InlineArm
+from service.definition.select_request import Id, InlineArm, Text, given
 from service.errors import Invalid, Refused
 from service.features.declaration import Name, Number
 from service.http.dependencies import AuthorDep, ServicesDep
@@ -74,14 +78,56 @@ class VisitBody(Body):
         )  # fmt: skip
 
 
-def visit_of(given: object) -> Visit | Refused:
+LATEST_SECONDS = 2e10
+"""Limit of a time as a number: pydantic takes a larger one for milliseconds."""
+Finite = Annotated[float, Meta(ge=-float_info.max, le=float_info.max)]
+FiniteValues = Annotated[
+    dict[str, bool | Finite | Text | list[Finite] | None], Meta(max_length=256)
+]
+
+
+class PlainVisit(msgspec.Struct, forbid_unknown_fields=True):
+    """A faultless `VisitBody` that names its arms, as nearly all are: msgspec reads it in a
+    fraction of the time."""
+
+    id: Id
+    at: Annotated[float, Meta(ge=0, le=LATEST_SECONDS)] | Annotated[datetime, Meta(tz=True)]
+    arm: Id
+    propensity: Annotated[float, Meta(gt=0, le=1)]
+    context: FiniteValues = {}
+    arms: Annotated[list[Id], Meta(min_length=1)] | None = None
+    probabilities: list[Annotated[float, Meta(ge=0, le=1)]] | None = None
+    reward: Finite | None = None
+    unit: Id | None = None
+
+    def __post_init__(self) -> None:
+        if self.arm in DOTS or self.unit in DOTS or not {*(self.arms or ())}.isdisjoint(DOTS):
+            raise ValueError
+
+    def visit(self) -> Visit:
+        at = self.at.timestamp() if isinstance(self.at, datetime) else self.at
+        return Visit(
+            self.id, at, {**given(self.context)}, self.arm, self.propensity, self.arms,
+            self.probabilities, self.reward, self.unit,
+        )  # fmt: skip
+
+
+def visit_of(sent: object) -> Visit | Refused:
     """Read one visit of a body, or name its faults: a faulty one refuses no other."""
-    if isinstance(given, Refused):
-        return given
+    if isinstance(sent, Refused):
+        return sent
     try:
-        return VisitBody.model_validate(given).visit()
+        return msgspec.convert(sent, PlainVisit).visit()
+    except msgspec.ValidationError:
+        return examined(sent)
+
+
+def examined(sent: object) -> Visit | Refused:
+    """Read a visit by its model, which names faults and takes all that may be sent."""
+    try:
+        return VisitBody.model_validate(sent).visit()
     except ValidationError as error:
-        faults = faults_of(error.errors(), given, VisitBody)
+        faults = faults_of(error.errors(), sent, VisitBody)
         return Invalid(faults[0].message, faults=faults)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import cast
 
 from service.clock import SYSTEM, Clock
 from service.errors import StoreError, StoreUnavailable
@@ -128,11 +127,15 @@ class Committer:
             self._replicas.state(name)
         self._expect_log()
         answers = [self._enqueue(entry, event) for entry, event in entries]
-        results = await asyncio.gather(*answers, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        return cast("list[CommitResult | StoredDecision]", results)
+        results, faults = list[CommitResult | StoredDecision](), list[StoreUnavailable]()
+        for answer in answers:  # one commit resolves them: the first wait is the only one
+            try:
+                results.append(await answer)
+            except StoreUnavailable as fault:
+                faults.append(fault)
+        if faults:
+            raise faults[0]
+        return results
 
     def _expect_log(self) -> None:
         if self.degraded:

@@ -3,10 +3,12 @@
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from math import isfinite
 from typing import Any
 
 import httpx
+import msgspec
 
 from service.errors import ConfigurationError, StoreUnavailable
 from service.offline.dsjson import Known
@@ -17,7 +19,7 @@ Encoded = tuple[int, bytes | str]
 
 NumberedVisit = tuple[int, bytes]
 
-BATCH = 200
+BATCH = 512
 BATCH_BYTES = 400_000
 """Visits of one request, and the bytes of their JSON: below the default limits of a service."""
 JSON = {"Content-Type": "application/json"}
@@ -143,11 +145,16 @@ def batches(lines: Iterator[Line]) -> Iterator[list[Encoded]]:
         yield part
 
 
+_encode_fast = msgspec.json.Encoder().encode
 _encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _encoded(visit: dict[str, object]) -> bytes | str:
     """Encode a visit, or say why it cannot be sent."""
+    with suppress(ValueError, OverflowError, RecursionError):
+        encoded = _encode_fast(visit)
+        if b"null" not in encoded:  # it writes NaN as null
+            return encoded
     try:
         return _encode(visit).encode()
     except UnicodeEncodeError:

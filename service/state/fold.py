@@ -321,7 +321,8 @@ class State:
                 tally.move(outcome)
                 by_arm.move(outcome, self.arms)
         for learner in self.learners.values():
-            learner.fold(position, event)
+            if learner.learns_from(event.policy):
+                learner.fold(position, event)
 
     def _examine(self, examination: Examination, outcome: SettledReward) -> None:
         settled, scaled = outcome.settled, self.definition.reward.scaled

@@ -251,10 +251,10 @@ class Learner:
         return [_outside(one) if one.settled.inline else one for one in found]
 
     def fold(self, position: int, event: Learned) -> None:
-        """A staged version learns whatever `learning` says: how far it had caught up when that
+        """Learn an event of a policy that this one `learns_from`.
+
+        A staged version learns whatever `learning` says: how far it had caught up when that
         changed differs between processes, and its head must not."""
-        if not self.learns_from(event.policy):
-            return
         found = self.outcomes(event)
         for one in found:
             if one.was is None:

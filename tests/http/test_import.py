@@ -3,8 +3,10 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from service.http.imports import PlainVisit, examined
 from service.serving.importing import decision_id
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 from tests.support.stores import Disk
@@ -229,3 +231,51 @@ def test_a_log_that_is_gone_takes_none() -> None:
         wire.until(lambda: not wire.services.log.committer.degraded)
         assert statuses(take(wire, visit())) in (["imported"], ["duplicate"])
         assert wire.rewards() == 1
+
+
+LONG = "x" * 257
+IDS = ["a", "", ".", "..", "...", ".\n", "x" * 256, LONG, 4, None]
+NUMBERS = [0, 0.5, 1, 1.5, -0.5, 2**70, 10**400, float("nan"), float("inf"), True, "0.5", None]
+VALUES = [*NUMBERS, "x", LONG, [0.5, 1], [float("nan")], [True], {}]
+MEMBERS: dict[str, list[Any]] = {
+    "id": IDS,
+    "at": [
+        AT,
+        "2024-05-01T12:00:00",
+        "2024-05-01 12:00:00.5+02:00",
+        "1714564800",
+        *NUMBERS,
+        2e10,
+        3e10,
+    ],
+    "context": [{}, [], None, {f"n{n}": 1 for n in range(257)}, *({"x": each} for each in VALUES)],
+    "arms": [[], None, "a", ["a", 4], [{"id": "a"}], *([each, "b"] for each in IDS)],
+    "arm": IDS,
+    "propensity": NUMBERS,
+    "probabilities": [[], None, *([each] for each in NUMBERS)],
+    "reward": NUMBERS,
+    "unit": IDS,
+    "colour": ["red"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in MEMBERS.items() for value in values]
+)
+def test_a_visit_that_is_read_at_once_is_the_one_that_its_model_describes(
+    name: str, value: Any
+) -> None:
+    sent = {**visit(), name: value}
+    try:
+        found = msgspec.convert(sent, PlainVisit).visit()
+    except msgspec.ValidationError:
+        return
+    assert found == examined(sent)
+
+
+def test_nearly_all_visits_are_read_at_once() -> None:
+    full = visit(
+        unit="u", probabilities=[0.5, 0.5], context={"age": 7, "taste": [1, 0.5], "x": None}
+    )
+    for sent in (full, visit(arms=None, reward=None, at=1714564800)):
+        assert msgspec.convert(sent, PlainVisit).visit() == examined(sent)

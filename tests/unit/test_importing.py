@@ -1,13 +1,13 @@
 """Imported visits: what policies learn from them is what they would have learned live."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from math import ceil
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
