@@ -32,6 +32,7 @@ class ExperimentHealth(BaseModel):
     snapshot_age_seconds: float | None = Field(description="null: none by this process.")
     arms: int
     policies: list[str]
+    control: str | None = Field(description="Policy that the verdict compares the others with.")
     training_due: list[str] = Field(description="Policies whose next training is due.")
     staged: list[str] = Field(description="Policies with a version on its way.")
     settled: int = Field(description="Rewards settled, of all policies.")

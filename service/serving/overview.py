@@ -90,6 +90,7 @@ class Overview:
             "snapshot_age_seconds": self._telemetry.snapshot_age(state.name),
             "arms": len(state.arms),
             "policies": [learner.name for learner in learners],
+            "control": state.definition.control,
             "training_due": [learner.name for learner in learners if learner.training_due],
             "staged": [learner.name for learner in learners if learner.staged],
             "settled": count,

@@ -17,14 +17,14 @@ from tests.cli.forage import Serving, environment, serving, started
 from tests.e2e.conftest import Console
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, ViewportSize
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(420)]
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 QUESTION = {"context": {"persona": "cat_connoisseur"}}
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1440, "height": 900}
+PHONE: "ViewportSize" = {"width": 390, "height": 844}
+DESK: "ViewportSize" = {"width": 1440, "height": 900}
 POLICIES = ("linucb", "lints")
 VISITS = 250
 RATE = 10  # a second: it goes on for as long on any machine
@@ -198,6 +198,72 @@ def test_traffic_and_arms_are_changed_and_a_refusal_says_why(
     dialog.get_by_role("button", name="Retire it").click()
     page.get_by_text("No arm matches.").wait_for()
     assert service.client.get("/arms/new toy").status_code == 404
+
+
+def test_the_control_is_dashed_and_a_band_is_drawn_for_what_is_chosen(
+    service: Serving, page: "Page"
+) -> None:
+    """The band is of the best policy, until the pointer or the focus is on another's name."""
+    for number in range(400):
+        decision = service.post("/select", QUESTION | {"unit": f"visitor-{number}"})
+        body = {"decision_id": decision["decision_id"], "reward": number % 2}
+        service.post("/reward", body)
+    go(page, service)
+    swatches = page.locator(".legend button:has(.swatch.dashed)")
+    assert swatches.all_inner_texts() == ["random"]
+    page.locator(".verdict .plot canvas").wait_for(timeout=60_000)
+    looks = page.evaluate(
+        """async () => {
+          const names = [...document.querySelectorAll(".legend button")];
+          const image = () => document.querySelector(".verdict .plot canvas").toDataURL();
+          const drawn = () => new Promise((done) => setTimeout(() => done(image())));
+          const point = async (name, what) => {
+            names.find((each) => each.textContent === name).dispatchEvent(new Event(what));
+            return await drawn();
+          };
+          const looks = [await drawn()];
+          for (const name of ["popularity", "epsilon_greedy"]) {
+            looks.push(await point(name, "pointerenter"));
+          }
+          looks.push(await point("epsilon_greedy", "pointerleave"));
+          return [...looks, await point("epsilon_greedy", "click")];
+        }"""
+    )
+    *bands, left, hidden = looks
+    assert len(set(bands)) >= 2, "another band for another policy"
+    assert left == bands[0]
+    assert hidden != left, "a name that is clicked turns its line off here, too"
+
+
+@pytest.mark.parametrize("width", [390, 1_000, 1_440])
+def test_no_word_of_an_arms_id_is_broken(service: Serving, page: "Page", width: int) -> None:
+    arm = "transcontinental waterproofedgumboots"
+    features = service.get("/arms/1")["features"]
+    service.client.put(f"/arms/{arm}", json={"features": features}).raise_for_status()
+    decision = service.post("/select", QUESTION | {"policy": "linucb", "arms": [arm]})
+    service.post("/reward", {"decision_id": decision["decision_id"], "reward": 1})
+    page.set_viewport_size({"width": width, "height": 900})
+    for view, table in (
+        ("arms", "Arms"),
+        ("decisions", "Last decisions"),
+        ("decisions", "Candidates"),
+    ):
+        go(page, service, view)
+        if view == "arms":
+            page.get_by_label("Filter by id").fill("gumboots")
+        if table == "Candidates":
+            page.get_by_role("button", name="Why").first.click()
+        shown = page.get_by_role("table", name=table).locator(".arm", has_text=arm).first
+        shown.wait_for()
+        lines = shown.evaluate(
+            """node => [...node.firstChild.data.matchAll(/[a-z]+/g)].map((word) => {
+              const range = document.createRange();
+              range.setStart(node.firstChild, word.index);
+              range.setEnd(node.firstChild, word.index + word[0].length);
+              return range.getClientRects().length;
+            })"""
+        )
+        assert lines == [1, 1], table
 
 
 def test_names_are_text_wherever_they_stand(service: Serving, page: "Page") -> None:

@@ -50,12 +50,14 @@ def test_the_status_tells_the_process_its_log_and_each_experiment(wire: Wire) ->
     [shop] = found["experiments"]
     assert (shop["name"], shop["position"], shop["recovered"]) == ("shop", 2, True)
     assert (shop["arms"], shop["settled"], shop["mean_reward"]) == (3, 1, 1.0)
-    assert shop["policies"] == ["linucb", "lints", "named_only"]
+    assert (shop["policies"], shop["control"]) == (["linucb", "lints", "named_only"], None)
     net = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "training": {"first": 1}}
     wire.redefine(policies={"net": net, "linucb": {"kind": "linucb"}})
     wire.teach(1, "net")
     [shop] = wire.get("/status").json()["experiments"]
     assert shop["training_due"] == ["net"]
+    wire.redefine(control="linucb")
+    assert asked(wire, "status")["control"] == "linucb"
 
 
 # -- policies --------------------------------------------------------------------------------------

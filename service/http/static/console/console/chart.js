@@ -1,22 +1,25 @@
-// Lines over time, by uPlot: one a policy, with its interval as a band where it has one; a legend of
-// buttons that turn lines on and off, and values under the pointer.
+// Lines over time, by uPlot: one a policy; a band for the interval of the one that is chosen, by the
+// pointer or in the legend; a legend of buttons that turn lines on and off, and values under the
+// pointer.
 
-import { h, swatch } from "./dom.js";
+import { h } from "./dom.js";
 import { date, shortTime, time } from "./format.js";
-import { colorOf, css, dashOf, inkOf } from "./palette.js";
+import { css } from "./palette.js";
 
 const DAY = 86_400;
 
 /**
- * names: of the lines, in the order of their colours. write(value): for axis and tooltip. banded:
- * each line comes with low and high. bounds: {low, high} that the values cannot pass; least: room
+ * names: of the lines. palette: of their colours. write(value): for axis and tooltip. banded: each
+ * line comes with low and high. lead(): whose band is drawn while none is chosen. bounds: {low, high} that the values cannot pass; least: room
  * beyond what there is; zero: a line at 0.
  */
 export function chart({
   label,
   names,
+  palette,
   write,
   banded = false,
+  lead = () => null,
   height = 180,
   bounds = {},
   least = 1e-9,
@@ -31,6 +34,8 @@ export function chart({
   let plot = null;
   let data = null;
   let range = null;
+  let near = null; // whose line the pointer is near
+  let listed = null; // whom the pointer or the focus is on in the legend
 
   function options() {
     const axis = {
@@ -43,8 +48,8 @@ export function chart({
       width: Math.max(place.clientWidth, 120),
       height,
       legend: { show: false },
-      padding: [10, 22, 0, 0],
-      cursor: { points: { size: 7 }, drag: { x: false, y: false }, y: false },
+      padding: [10, 30, 0, 0],
+      cursor: { points: { size: 7 }, focus: { prox: 24 }, drag: { x: false, y: false }, y: false },
       scales: { x: { time: true, range: () => range }, y: { range: limits } },
       axes: [
         { ...axis, space: 84, size: 28, gap: 6, values: (_, ticks) => ticks.map(tick) },
@@ -52,10 +57,27 @@ export function chart({
       ],
       series: [{}, ...names.flatMap(lines)],
       bands: banded
-        ? names.map((_, index) => ({ series: [index * 3 + 3, index * 3 + 2], fill: `${inkOf(index)}1f` }))
+        ? names.map((name, index) => ({ series: [index * 3 + 3, index * 3 + 2], fill: () => fill(name) }))
         : [],
-      hooks: { setCursor: [point], drawAxes: zero ? [drawZero] : [] },
+      focus: { alpha: 1 },
+      hooks: { setCursor: [point], setSeries: [approach], drawAxes: zero ? [drawZero] : [] },
     };
+  }
+
+  function fill(name) {
+    return name === (near ?? listed ?? lead()) ? `${palette.ink(name)}2e` : "transparent";
+  }
+
+  function approach(plotted, place) {
+    const found = place ? names[Math.floor((place - 1) / step)] : null;
+    if (found === near) return;
+    near = found;
+    plotted.redraw(false);
+  }
+
+  function choose(name) {
+    listed = name;
+    plot?.redraw(false);
   }
 
   function drawZero({ ctx, bbox, valToPos }) {
@@ -70,14 +92,14 @@ export function chart({
     ctx.restore();
   }
 
-  function lines(name, index) {
+  function lines(name) {
     const show = !hidden.has(name);
     const line = {
       label: name,
       show,
-      stroke: inkOf(index),
+      stroke: palette.ink(name),
       width: 2,
-      dash: dashOf(index),
+      dash: palette.dash(name),
       points: { show: false },
       spanGaps: true,
     };
@@ -119,7 +141,6 @@ export function chart({
     const rows = names
       .map((name, index) => ({
         name,
-        index,
         values: data.slice(1 + index * step, 1 + (index + 1) * step).map((column) => column[idx]),
       }))
       .filter(({ name, values }) => !hidden.has(name) && values[0] !== null && values[0] !== undefined)
@@ -127,11 +148,11 @@ export function chart({
     const at = data[0][idx];
     tip.replaceChildren(
       h("strong", {}, range[1] - range[0] > DAY ? `${date(at)}, ${shortTime(at)}` : time(at)),
-      ...rows.map(({ name, index, values }) =>
+      ...rows.map(({ name, values }) =>
         h(
           "div",
           {},
-          swatch(colorOf(index)),
+          palette.swatch(name),
           h("span", {}, name),
           h("b", {}, write(values[0])),
           banded ? h("small", {}, `${write(values[1])} to ${write(values[2])}`) : null,
@@ -160,7 +181,7 @@ export function chart({
 
   function redraw() {
     plot?.destroy();
-    plot = null;
+    plot = near = null;
     if (data) update(data, ...range);
   }
 
@@ -170,6 +191,7 @@ export function chart({
     node,
     update,
     redraw,
+    choose,
     destroy() {
       watch.disconnect();
       plot?.destroy();
@@ -177,12 +199,15 @@ export function chart({
   };
 }
 
-/** Buttons that turn lines on and off, in all charts that share `hidden`. */
-export function legend(names, hidden, changed) {
+/**
+ * Buttons that turn lines on and off, in all charts that share `hidden`. choose(name): the pointer or
+ * the focus is on a button; null: no longer.
+ */
+export function legend(names, palette, hidden, { changed, choose }) {
   return h(
     "div",
     { class: "legend", role: "group", "aria-label": "Policies shown in the charts" },
-    names.map((name, index) => {
+    names.map((name) => {
       const button = h(
         "button",
         {
@@ -193,8 +218,12 @@ export function legend(names, hidden, changed) {
             button.setAttribute("aria-pressed", String(!hidden.has(name)));
             changed();
           },
+          onpointerenter: () => choose(name),
+          onpointerleave: () => choose(null),
+          onfocus: () => choose(name),
+          onblur: () => choose(null),
         },
-        swatch(colorOf(index)),
+        palette.swatch(name),
         name,
       );
       return button;

@@ -36,8 +36,8 @@ export function coded(text) {
   return text.split("`").map((part, index) => (index % 2 ? h("code", {}, part) : part));
 }
 
-export function swatch(color) {
-  return h("span", { class: "swatch", "--color": color, "aria-hidden": "true" });
+export function swatch(color, dashed = false) {
+  return h("span", { class: dashed ? "swatch dashed" : "swatch", "--color": color, "aria-hidden": "true" });
 }
 
 /** A name and its value, for lists of facts. */

@@ -2,9 +2,9 @@
 
 import { get, of } from "../api.js";
 import { reason } from "../dialog.js";
-import { h, say, swatch } from "../dom.js";
+import { h, say } from "../dom.js";
 import { chance, time } from "../format.js";
-import { colorOf } from "../palette.js";
+import { paletteOf } from "../palette.js";
 import { table } from "../table.js";
 import { explained } from "./decision.js";
 
@@ -67,7 +67,7 @@ export function decisions(app) {
       {
         key: "policy",
         title: "Policy",
-        node: (row) => h("span", { class: "named" }, swatch(colorOf(policies.indexOf(row.policy))), row.policy),
+        node: (row) => h("span", { class: "named" }, paletteOf(app).swatch(row.policy), row.policy),
       },
       {
         key: "arm",

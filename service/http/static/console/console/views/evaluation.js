@@ -2,10 +2,10 @@
 
 import { Refusal, get, of, post } from "../api.js";
 import { field, reason } from "../dialog.js";
-import { coded, fact, h, section, swatch } from "../dom.js";
+import { coded, fact, h, section } from "../dom.js";
 import { count, figure, measured, moment, percent, span, within } from "../format.js";
 import { scaleOf, whisker } from "../marks.js";
-import { colorOf } from "../palette.js";
+import { paletteOf } from "../palette.js";
 import { table } from "../table.js";
 
 const TITLES = { dr: "DR", switch_dr: "Switch-DR", snips: "SNIPS", ips: "IPS", dm: "DM" };
@@ -57,7 +57,7 @@ export function evaluation(app) {
       "fieldset",
       { class: "checks" },
       h("legend", {}, "Policies"),
-      live.map(([name, input], index) => h("label", { class: "check" }, input, swatch(colorOf(index)), name)),
+      live.map(([name, input]) => h("label", { class: "check" }, input, paletteOf(app).swatch(name), name)),
     ),
     h("div", { class: "pair" }, field("Newest decisions", decisions), field("Confidence", confidence)),
     h(
@@ -188,14 +188,14 @@ export function evaluation(app) {
   }
 
   function named(found, policy) {
-    const extra = found.policies.filter((each) => each.never_ran);
-    const place = policy.never_ran ? names.length + extra.indexOf(policy) : names.indexOf(policy.policy);
+    const others = found.policies.filter((each) => each.never_ran).map((each) => each.policy);
+    const palette = paletteOf(app, others);
     return {
-      color: colorOf(place),
+      color: palette.color(policy.policy),
       node: h(
         "span",
         { class: "named" },
-        swatch(colorOf(place)),
+        palette.swatch(policy.policy),
         h("span", {}, policy.policy, policy.never_ran ? h("small", {}, found.shadows ? "shadow" : "never ran") : null),
       ),
     };

@@ -1,9 +1,9 @@
 // Heads, versions, the log and the process: what an operator asks first.
 
 import { get, of } from "../api.js";
-import { fact, h, section, swatch } from "../dom.js";
+import { fact, h, section } from "../dom.js";
 import { NONE, count, figure, moment, span } from "../format.js";
-import { colorOf } from "../palette.js";
+import { paletteOf } from "../palette.js";
 import { table } from "../table.js";
 
 const HEADS_S = 10; // of each head the service takes the spectrum: not every two seconds
@@ -11,7 +11,6 @@ const HEADS_S = 10; // of each head the service takes the spectrum: not every tw
 export function health(app) {
   let askedAt = 0;
   const facts = h("dl", { class: "facts" });
-  const place = (row) => colorOf(row.place);
   const heads = table({
     label: "Heads",
     keyOf: (row) => row.name,
@@ -21,7 +20,7 @@ export function health(app) {
         title: "Policy",
         sign: (row) => row.kind,
         node: (row) =>
-          h("span", { class: "named" }, swatch(place(row)), h("span", {}, row.name, h("small", {}, row.kind))),
+          h("span", { class: "named" }, paletteOf(app).swatch(row.name), h("span", {}, row.name, h("small", {}, row.kind))),
       },
       {
         key: "version",
@@ -150,7 +149,7 @@ export function health(app) {
       const { policies } = await get(of(app.name, "policies"));
       if (!current()) return;
       askedAt = app.status.now;
-      heads.update(policies.map((each, index) => ({ ...each, place: index })));
+      heads.update(policies);
       const news = policies.flatMap((each) => each.versions.map((entry) => ({ ...entry, policy: each.name })));
       versions.update(news.sort((a, b) => b.at - a.at).slice(0, 100));
     },

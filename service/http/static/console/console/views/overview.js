@@ -3,11 +3,11 @@
 import { get, of } from "../api.js";
 import { change, pause, reset } from "../actions.js";
 import { chart, choice, legend } from "../chart.js";
-import { fact, h, say, section, swatch } from "../dom.js";
+import { fact, h, say, section } from "../dom.js";
 import { contextOf, curl } from "../examples.js";
 import { chance, count, figure, measured, percent, reward, within } from "../format.js";
 import { bar, scaleOf, whisker } from "../marks.js";
-import { colorOf } from "../palette.js";
+import { paletteOf } from "../palette.js";
 import { Samples, align, means, shares } from "../series.js";
 import { table } from "../table.js";
 import { verdict } from "./verdict.js";
@@ -49,7 +49,7 @@ export function overview(app) {
             "span",
             { class: "stacked" },
             h("span", {}, row.share === 0 ? "paused" : percent(row.traffic)),
-            bar(row.traffic, colorOf(placeOf(row))),
+            bar(row.traffic, paletteOf(app).color(row.name)),
           ),
         hint: "Of the traffic that names no policy.",
       },
@@ -77,7 +77,7 @@ export function overview(app) {
           h(
             "span",
             { class: "stacked" },
-            whisker({ mean: row.mean_reward, interval: row.mean_reward_interval }, scale(), colorOf(placeOf(row))),
+            whisker({ mean: row.mean_reward, interval: row.mean_reward_interval }, scale(), paletteOf(app).color(row.name)),
             h("small", {}, within(row.mean_reward_interval)),
           ),
       },
@@ -110,7 +110,6 @@ export function overview(app) {
   const freedom = h("p", { class: "told" });
   const node = h("div", { class: "view" }, pays.node, facts, start, plots, section("Policies", policies.node));
 
-  const placeOf = (row) => status.figures.findIndex((each) => each.name === row.name);
   const scale = () => scaleOf(status.figures.map((each) => each.mean_reward_interval));
   const scaleKey = () => `${scale().low} ${scale().high}`;
 
@@ -118,7 +117,7 @@ export function overview(app) {
     return h(
       "span",
       { class: "named" },
-      swatch(colorOf(placeOf(row))),
+      paletteOf(app).swatch(row.name),
       h("span", {}, row.name, h("small", {}, row.kind)),
     );
   }
@@ -142,9 +141,10 @@ export function overview(app) {
   function build() {
     charts?.all.forEach((each) => each.destroy());
     const own = status.figures.map((each) => each.name);
+    const palette = paletteOf(app);
     const { low, high, aggregation } = status.reward;
     const bounds = aggregation === "sum" ? {} : { low, high };
-    const make = (label, write, more) => chart({ label, names: own, write, hidden, ...more });
+    const make = (label, write, more) => chart({ label, names: own, palette, write, hidden, ...more });
     const mean = make("Mean reward of each policy over time, with 95 percent intervals", (value) => value.toFixed(3), {
       banded: true,
       height: 300,
@@ -156,7 +156,7 @@ export function overview(app) {
     });
     const explores = make("Arms that a choice is among, in effect, over time", figure, { bounds: { low: 1 } });
     charts = { mean, share, explores, all: [mean, share, explores] };
-    pays.build(own, hidden);
+    pays.build(own, palette, hidden);
     const head = h(
       "div",
       { class: "head" },
@@ -185,7 +185,11 @@ export function overview(app) {
         "section",
         { class: "card" },
         head,
-        legend(own, hidden, () => charts.all.forEach((each) => each.redraw())),
+        legend(own, palette, hidden, {
+          changed: redraw,
+          choose: (name) => [pays, mean].forEach((each) => each.choose(name)),
+        }),
+        h("p", { class: "told" }, "Point at a line or a name for its 95 % interval."),
         mean.node,
       ),
       h(
@@ -202,6 +206,11 @@ export function overview(app) {
     range = value;
     app.ask();
     draw();
+  }
+
+  function redraw() {
+    pays.redraw();
+    charts?.all.forEach((each) => each.redraw());
   }
 
   function draw() {
@@ -302,7 +311,7 @@ export function overview(app) {
         if (!samples.has(each.name)) samples.set(each.name, new Samples());
         if (each.at.length && step === RANGES[range].step) samples.get(each.name).add(each, status.now - KEPT[step]);
       }
-      const own = status.figures.map((each) => each.name).join("\n");
+      const own = JSON.stringify([status.policies, status.control]);
       if (own !== names) {
         names = own;
         policies.forget();
@@ -315,10 +324,7 @@ export function overview(app) {
       await guide();
       draw();
     },
-    redraw() {
-      pays.redraw();
-      charts?.all.forEach((each) => each.redraw());
-    },
+    redraw,
     destroy() {
       pays.destroy();
       charts?.all.forEach((each) => each.destroy());

@@ -5,7 +5,6 @@ import { chart } from "../chart.js";
 import { coded, h, say, swatch } from "../dom.js";
 import { NONE, count, measured, moment, signed, time, within } from "../format.js";
 import { scaleOf, whisker } from "../marks.js";
-import { colorOf } from "../palette.js";
 import { align } from "../series.js";
 import { table } from "../table.js";
 
@@ -14,6 +13,7 @@ const PATIENCE_MS = 130_000; // it reads the whole log
 
 export function verdict(app) {
   let names = [];
+  let palette = null;
   let found = null;
   let plot = null;
   let asked = -Infinity;
@@ -27,7 +27,7 @@ export function verdict(app) {
     label: "Uplift over the control",
     keyOf: (row) => row.policy ?? "",
     columns: [
-      { key: "policy", title: "Policy", sign: (row) => `${row.policy} ${names}`, node: named },
+      { key: "policy", title: "Policy", sign: (row) => `${row.policy}`, node: named },
       { key: "difference", title: "Over the control", number: true, sign: (row) => JSON.stringify(row), node: earned },
       {
         key: "ratio",
@@ -39,7 +39,7 @@ export function verdict(app) {
         hint: "What it earns as a share of what the control earns, and its interval at any time.",
       },
       { key: "decisions", title: "Decisions", number: true, text: (row) => count(row.decisions) },
-      { key: "safe", title: "Safe to say since", sign: (row) => row.safe_since ?? "", node: safe },
+      { key: "safe", title: "Safe to say since", number: true, sign: (row) => row.safe_since ?? "", node: safe },
     ],
   });
   const node = h(
@@ -53,8 +53,12 @@ export function verdict(app) {
     left,
   );
 
-  const colour = (row) => (row.policy ? colorOf(names.indexOf(row.policy)) : "var(--muted)");
+  const colour = (row) => (row.policy ? palette.color(row.policy) : "var(--ink)");
   const stacked = (text, small) => h("span", { class: "stacked" }, h("span", {}, text), h("small", {}, small));
+
+  // As the sentence: that which earns most for sure.
+  const best = () =>
+    found.uplifts.filter((each) => each.policy).reduce((a, b) => (a && a.interval[0] >= b.interval[0] ? a : b), null);
 
   function named(row) {
     return h("span", { class: "named" }, swatch(colour(row)), h("span", {}, row.policy ?? "everything else"));
@@ -125,17 +129,29 @@ export function verdict(app) {
   return {
     node,
     ask,
-    /** policies: all names, in the order of their colours. */
-    build(policies, hidden) {
+    /** policies: all names. colors: their palette. */
+    build(policies, colors, hidden) {
       names = policies;
+      palette = colors;
       plot?.destroy();
       const label = "Uplift of each policy over the control over time, with intervals that hold at any time";
-      plot = chart({ label, names, write: (value) => signed(value, 3), banded: true, height: 220, zero: true, hidden });
-      place.replaceChildren(h("p", { class: "told" }, "What a decision earns over one of the control, with the interval that holds at any time."), plot.node);
+      plot = chart({
+        label,
+        names,
+        palette,
+        write: (value) => signed(value, 3),
+        banded: true,
+        lead: () => best()?.policy,
+        height: 220,
+        zero: true,
+        hidden,
+      });
+      place.replaceChildren(h("p", { class: "told" }, "What a decision earns over one of the control. The band is the interval that holds at any time: of the best policy, or of the one that you point at."), plot.node);
       uplifts.forget();
       if (found) show();
     },
     redraw: () => plot?.redraw(),
+    choose: (name) => plot?.choose(name),
     destroy() {
       gone = true;
       plot?.destroy();
