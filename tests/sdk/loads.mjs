@@ -52,6 +52,14 @@ test("where the import fails select falls back at once, and is told", async () =
   assert.equal(forage.pending(), 0);
 });
 
+test("a page without a key has no key that cannot be sent", async () => {
+  for (const key of [undefined, null, ""]) {
+    const { module } = fake();
+    assert.equal(await loadForage({ url, key }, async () => module).select(), DECIDED);
+  }
+  assert.throws(() => loadForage({ url, key: "fk_\u{1f511}" }, failing), TypeError);
+});
+
 test("where it hangs select falls back within its budget", async () => {
   const forage = loadForage({ url, fallback: ["4", "9"], budgetMs: 60.5 }, () => new Promise(() => {}));
   const began = performance.now();

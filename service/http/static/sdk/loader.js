@@ -14,7 +14,7 @@ const faultOf = (reason, message) =>
 /** As `createForage`, at once: calls wait for the SDK, `select` no longer than its budget. */
 export function loadForage(options, load = fetched) {
   const base = String(options.url).replace(/\/+$/, "");
-  new Headers(options.key && { Authorization: `Bearer ${options.key}` }); // throws what cannot be sent
+  new Headers(options.key ? { Authorization: `Bearer ${options.key}` } : {}); // throws what cannot be sent
   const script = `${new URL(`${base}/sdk/forage.js`, globalThis.location?.href)}`;
   const unsent = new Set(), tracks = new Set(); // calls that wait for the SDK
   let sdk = null, loading = null, trying = null, tries = 0, closed = false;
