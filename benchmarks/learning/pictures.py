@@ -11,6 +11,7 @@ from PIL import Image
 
 from benchmarks.learning.peers import PEERS
 from benchmarks.learning.standing import Standing
+from benchmarks.pictured import keep
 from simulator_client.looks import (
     STYLE,
     Look,
@@ -97,4 +98,4 @@ def draw(standing: Standing, path: Path) -> None:
         grid[0, 1].set_title("peers")
         legend_below(figure, list(grid.flat))
         image = Image.open(BytesIO(png(figure))).convert("RGB")
-    image.quantize(COLOURS).save(path, optimize=True)
+    keep(image.quantize(COLOURS), path)
