@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.commits import commit_of
 from simulator_client.summary import table
 
 RESULTS: Final = Path(__file__).parent / "results"  # figures of the published tables
 OUT: Final = Path("out/benchmarks")  # figures of every other run; git ignores them
 PERFORMANCE: Final = Path(__file__).parents[1] / "docs" / "performance.md"
+MEASURED: Final = "service", "simulator_client", ":(glob)benchmarks/**/*.py"  # paths of git
 Json = dict[str, Any]
 Cells = list[list[str]]  # the first row is the heading
 
@@ -45,13 +47,22 @@ def say(line: str) -> None:
 
 
 def conclude(name: str, results: Json, tables: Mapping[str, Cells], *, publish: bool) -> None:
-    """Print the tables and keep the results; publish: also write the tables into the page."""
+    """Print the tables and keep the results; publish: also write the tables into the page, with the
+    commit of the code that was measured."""
     for cells in tables.values():
         print(table(cells))
-    keep(results, (RESULTS if publish else OUT) / f"{name}.json")
+    keep(results, OUT / f"{name}.json")
     if publish:
+        if (commit := commit_of(*MEASURED)) is None:
+            raise SystemExit("not published: a table says its commit, and the code has none yet")
+        keep({"commit": commit} | results, RESULTS / f"{name}.json")
         for title, cells in tables.items():
-            rewrite(PERFORMANCE, title, markdown(cells))
+            rewrite(PERFORMANCE, title, measured(cells, commit))
+
+
+def measured(cells: Cells, commit: str) -> str:
+    """Format a table of Markdown with its commit below."""
+    return f"{markdown(cells)}\nMeasured at commit {commit}.\n"
 
 
 def keep(results: Json, path: Path) -> None:

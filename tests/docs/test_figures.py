@@ -8,7 +8,8 @@ from benchmarks import recovery, scoring
 from benchmarks.http import __main__ as http
 from benchmarks.http import callers, overload
 from benchmarks.learning import publish
-from benchmarks.tables import PERFORMANCE, RESULTS, Cells, Json, markdown, rewritten
+from benchmarks.tables import PERFORMANCE, RESULTS, Cells, Json, measured, rewritten
+from tests.docs.page import ROOT
 
 PUBLISHED: dict[str, Callable[[Json], dict[str, Cells]]] = {
     "scoring": scoring.tables,
@@ -27,8 +28,9 @@ def test_the_page_on_performance_has_the_kept_figures() -> None:
     text = PERFORMANCE.read_text()
     found: list[str] = []
     for benchmark, tables in PUBLISHED.items():
-        for name, cells in tables(json.loads((RESULTS / f"{benchmark}.json").read_text())).items():
-            assert rewritten(text, name, markdown(cells)) == text
+        results = json.loads((RESULTS / f"{benchmark}.json").read_text())
+        for name, cells in tables(results).items():
+            assert rewritten(text, name, measured(cells, results["commit"])) == text
             found.append(name)
     assert sorted(found) == names_of_tables(text)
 
@@ -39,3 +41,13 @@ def test_the_page_on_learning_has_the_kept_figures() -> None:
     for name, table in tables.items():
         assert rewritten(text, name, table) == text
     assert sorted(tables) == names_of_tables(text)
+
+
+def test_the_readme_quotes_the_page_on_learning() -> None:
+    _, _, *rows = (line.split("|") for line in publish.page_tables()["regret"].splitlines())
+    mean = {row[1].strip(): float(row[2]) for row in rows}
+    linucb = min(mean[name] for name in mean if name.startswith("linucb_alpha"))
+    vowpal_wabbit = min(mean[name] for name in mean if name.startswith("vw_"))
+    text = (ROOT / "README.md").read_text()
+    assert f"loses {mean['`auto`']} percent of what random choice loses" in text
+    assert f"loses {linucb}, and the best explorer of Vowpal Wabbit {vowpal_wabbit} " in text
