@@ -81,7 +81,8 @@ slow: $(VENV)/.nightly  ## Run slow tests, and properties on all of their exampl
 	$(BIN)/python -m pytest $(PARALLEL) -m '($(SLOW)) and not statistics' \
 		--hypothesis-profile full --timeout 600 tests $(ARGS)
 
-statistics: $(VENV)/.nightly  ## Run the slow statistical tests
+# The extra bench has the other libraries of docs/learning.md, whose rows are replayed.
+statistics: $(VENV)/.nightly $(VENV)/.bench  ## Run the slow statistical tests, and replay the rows of docs/learning.md
 	$(BIN)/python -m pytest $(PARALLEL) -m statistics --timeout 3600 tests $(ARGS)
 
 chaos: $(VENV)/.nightly  ## Kill, cut and fill under load (twenty minutes; ARGS='--seconds 120' is short)

@@ -19,7 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 from benchmarks.learning.peers import PEERS, LeftOut
 from benchmarks.learning.publish import publish
-from benchmarks.learning.runs import Case, Record, Run, origin_of
+from benchmarks.learning.runs import Case, Record, Run, commit, origin_of
 from benchmarks.learning.standing import Standing
 from benchmarks.learning.worlds import world_of
 from benchmarks.tables import parser_of
@@ -77,7 +77,9 @@ def parser() -> argparse.ArgumentParser:
         help=f"runs, and figures and plot of each case; default: {OUT}",
     )  # fmt: skip
     top.add_argument(
-        "--publish", action="store_true", help="replace these agents in docs/learning.md"
+        "--publish",
+        action="store_true",
+        help="replace these agents in docs/learning.md, if a short replay gives their digits again",
     )
     return top
 
@@ -140,6 +142,8 @@ def play(runs: list[Run], out: Path, jobs: int) -> Iterator[tuple[Run, Record | 
 def compare(asked: argparse.Namespace) -> list[Standing]:
     """Play the asked runs that OUT does not hold. Raises UsageError."""
     own = read_policies(asked.policy_file) if asked.policy_file else {}
+    if asked.publish and commit() is None:
+        raise UsageError("--publish needs code that is committed: a published row says its commit")
     standings = {case.name: Standing(case) for case in cases(asked)}
     runs = [run for standing in standings.values() for run in runs_of(standing, asked, own)]
     played: dict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -188,7 +192,10 @@ def main() -> None:
     for standing in standings:
         report(standing, asked.out)
     if asked.publish:
-        publish(standings)
+        try:
+            publish(standings)
+        except UsageError as error:
+            sys.exit(f"error: {error}")
     sys.exit(any(standing.failed for standing in standings))
 
 

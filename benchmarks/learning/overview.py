@@ -1,6 +1,6 @@
 """All worlds in two tables: regret of each agent, and `auto` beside the best of all."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import fmean
 from typing import Final
 
@@ -32,8 +32,17 @@ def _regret(played: Sequence[Standing], agents: set[str]) -> Cells:
     """Return the mean regret of each agent in each world, and over all of them."""
     rows = {agent: [standing.entries[agent].regret for standing in played] for agent in agents}
     ranked = sorted(agents, key=lambda agent: fmean(rows[agent]))
-    head = ["agent", "mean", *map(_label, played)]
-    return [head, *([_name(a), *(f"{r:.1f}" for r in (fmean(rows[a]), *rows[a]))] for a in ranked)]
+    cells = [["agent", "mean", *map(_label, played), "commit"]]
+    for agent in ranked:
+        regrets = (f"{regret:.1f}" for regret in (fmean(rows[agent]), *rows[agent]))
+        cells.append([_name(agent), *regrets, _commits(played, [agent])])
+    return cells
+
+
+def _commits(played: Sequence[Standing], agents: Collection[str]) -> str:
+    """Return the commits of agents, each once."""
+    commits = {standing.entries[agent].commit or "none" for standing in played for agent in agents}
+    return ", ".join(sorted(commits))
 
 
 def _beside_auto(played: Sequence[Standing], agents: set[str]) -> Cells:
@@ -42,7 +51,8 @@ def _beside_auto(played: Sequence[Standing], agents: set[str]) -> Cells:
     The best agent of a stream is the one that is best on the other streams: the best one in
     hindsight would have the luck of its streams.
     """
-    cells = [["world", "`auto`", "worst", "best of all", "its regret", "`auto` is within bounds"]]
+    within_bounds = "`auto` is within bounds"
+    cells = [["world", "`auto`", "worst", "best of all", "its regret", within_bounds, "commit"]]
     for standing in played:
         own = standing.entries[AUTO].known("relative_regret")
         regrets = {a: standing.entries[a].known("relative_regret") for a in agents}
@@ -63,6 +73,7 @@ def _beside_auto(played: Sequence[Standing], agents: set[str]) -> Cells:
                 _name(often),
                 f"{best:.1f}",
                 "yes" if within else "no",
+                _commits([standing], {AUTO, often}),
             ]
         )
     return cells

@@ -3,16 +3,20 @@
 `python -m benchmarks.learning.publish` writes tables and plots from benchmarks/results/learning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from benchmarks.learning import overview
-from benchmarks.learning.standing import Standing, read
+from benchmarks.learning.peers import LeftOut
+from benchmarks.learning.runs import OPENING, Case, Run, origin_of
+from benchmarks.learning.standing import Entry, Standing, read
 from benchmarks.tables import RESULTS, markdown, rewrite
+from simulator_client.errors import UsageError
 
 LEARNING: Final = RESULTS / "learning"
 DETAILED: Final = ("zooplus-w42-v20000", "zooplus-w42-v40000-shock20000", "ranking-w42-v5000")
+STREAM: Final = 1  # of the short replays
 PAGE: Final = Path(__file__).parents[2] / "docs" / "learning.md"
 
 
@@ -21,10 +25,41 @@ def table_of(standing: Standing) -> str:
     return f"{markdown(standing.cells)}\n{standing.verdict}\n"
 
 
+def fault(case: Case, agent: str, entry: Entry) -> str | None:
+    """Play the short replay of a row; return why the row cannot be published, None if it can."""
+    row = f"{case.name}: {agent}"
+    if entry.commit is None:
+        return f"{row}: no commit has the code that played it: commit that code and play again"
+    try:
+        origin = origin_of(case.make(), agent, own={})
+    except LeftOut as why:
+        return f"{row}: nobody can play it again by this name: {why}"
+    found = Run(case, agent, STREAM, origin).replay()
+    if found == entry.opening:
+        return None
+    return (
+        f"{row}: the code gives {found} as the expected reward of the first {OPENING} visits of "
+        f"stream {STREAM}, the record has {entry.opening}: play it again"
+    )
+
+
+def faults(played: Sequence[Standing]) -> Iterator[str]:
+    """Yield why rows cannot be published."""
+    for standing in played:
+        for agent, entry in standing.entries.items():
+            if found := fault(standing.case, agent, entry):
+                yield found
+
+
 def publish(played: Sequence[Standing]) -> None:
-    """Replace agents of published cases by the played ones, in the figures and on the page."""
+    """Replace agents of published cases by the played ones, in the figures and on the page.
+
+    Raises UsageError, and publishes nothing, if nobody could reproduce one of their rows.
+    """
     from benchmarks.learning.pictures import shown  # matplotlib costs a second
 
+    if found := list(faults(played)):
+        raise UsageError("nothing was published\n" + "\n".join(found))
     for standing in played:
         path = LEARNING / f"{standing.case.name}.json"
         whole = read(path) if path.exists() else Standing(standing.case)

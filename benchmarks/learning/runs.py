@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-import service
-from benchmarks.learning.course import Agent, curve, figures, play
+from benchmarks.commits import ROOT, commit_of
+from benchmarks.learning.course import Agent, Course, curve, figures, play
 from benchmarks.learning.forage import Forage
 from benchmarks.learning.peers import PEERS, LeftOut, guest
 from benchmarks.learning.worlds import world_of
@@ -24,6 +24,15 @@ from simulator_client.journal import write_whole
 from simulator_client.worlds import World
 
 Record = dict[str, Any]
+
+LEARNING: Final = Path("benchmarks", "learning")
+# The code that figures depend on: of every agent, and of our policies too.
+SHARED: Final = (
+    Path("simulator_client"),
+    *(LEARNING / name for name in ("peers", "course.py", "forage.py", "worlds.py")),
+)
+SERVICE: Final = Path("service")
+OPENING: Final = 500  # visits of the short replay: a second or two a row
 
 
 @dataclass(frozen=True)
@@ -60,8 +69,8 @@ class Case:
 class Run:
     """One agent on one stream of a case.
 
-    origin   what the result depends on: `by` (forage, or the release of a library), and of our
-             policies `settings` and `code`
+    origin   what the result depends on: `by` (forage, or the release of a library), `code`, and
+             of our policies `settings`
     """
 
     case: Case
@@ -73,10 +82,15 @@ class Run:
         return out / self.case.name / f"{self.agent}.{self.seed}.json"
 
     def found(self, out: Path) -> Record | None:
-        """Return the record of the run if it was played before from the same origin."""
+        """Return the record of the run if it was played before from the same origin.
+
+        A record of code that was not committed gives way once that code is.
+        """
         path = self.path(out)
         record: Record = json.loads(path.read_text()) if path.exists() else {"origin": None}
-        return record if record["origin"] == self.origin else None
+        if record["origin"] != self.origin or (record["commit"] is None and commit()):
+            return None
+        return record
 
     def play(self, out: Path) -> Record:
         """Play the run and keep its record. Raises LeftOut if the peer cannot play."""
@@ -87,6 +101,8 @@ class Run:
             "agent": self.agent,
             "seed": self.seed,
             "origin": self.origin,
+            "commit": commit(),
+            "opening": opening(course),
             "figures": figures(course, oracle_ctr, case.shock_at),
             "curve": curve(course),
         }
@@ -95,19 +111,37 @@ class Run:
         write_whole(path, json.dumps(record) + "\n")
         return record
 
+    def replay(self) -> float:
+        """Play the first OPENING visits alone, and return what `opening` has of the whole run."""
+        world = self.case.make()
+        visits = min(OPENING, self.case.visits)
+        return opening(play(world, self._agent(world), self.seed, visits))
+
     def _agent(self, world: World[Any]) -> Agent:
         if self.agent in PEERS:
             return guest(world, self.agent, self.seed)
         return Forage(world.definition([self.agent], {self.agent: self.origin["settings"]}))
 
 
+def opening(course: Course) -> float:
+    """Return the expected reward of the first OPENING visits, added up: the digits that a short
+    replay must give again."""
+    return round(float(course.expected[:OPENING].sum()), 9)
+
+
 @cache
-def code() -> str:
-    """Return a fingerprint of the service's code, on which the runs of our policies depend."""
+def code(*paths: Path) -> str:
+    """Return a fingerprint of the Python code below paths of the repository."""
     total = hashlib.sha256()
-    for path in sorted(Path(service.__file__).parent.rglob("*.py")):
-        total.update(path.name.encode() + path.read_bytes())
+    for path in paths:
+        for file in sorted((ROOT / path).rglob("*.py")) or [ROOT / path]:
+            total.update(file.name.encode() + file.read_bytes())
     return total.hexdigest()[:16]
+
+
+def commit() -> str | None:
+    """Return the newest commit of the code that figures depend on; None if it was changed since."""
+    return commit_of(*map(str, SHARED), str(SERVICE))
 
 
 def origin_of(world: World[Any], agent: str, own: Mapping[str, Mapping[str, Any]]) -> Record:
@@ -116,7 +150,7 @@ def origin_of(world: World[Any], agent: str, own: Mapping[str, Mapping[str, Any]
     Raises LeftOut if the agent cannot play in the world.
     """
     if agent in PEERS:
-        return {"by": PEERS[agent].release}
+        return {"by": PEERS[agent].release, "code": code(*SHARED)}
     try:
         definition = world.definition([agent], own)
         Definition.model_validate(definition)
@@ -124,4 +158,5 @@ def origin_of(world: World[Any], agent: str, own: Mapping[str, Mapping[str, Any]
         raise LeftOut(str(error)) from error
     except ValidationError as error:
         raise LeftOut(error.errors()[0]["msg"]) from error
-    return {"by": "forage", "settings": definition["policies"][agent], "code": code()}
+    settings = definition["policies"][agent]
+    return {"by": "forage", "settings": settings, "code": code(*SHARED, SERVICE)}

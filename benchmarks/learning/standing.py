@@ -21,9 +21,17 @@ Band = dict[str, list[float]]  # visit, mean, low, high
 
 @dataclass
 class Entry:
-    """An agent in a case. figures: by name, a value for each stream. bands: of its plots."""
+    """An agent in a case.
+
+    commit    of the code that gave the figures; None: that code was not committed
+    opening   of the first stream: what `runs.opening` says
+    figures   by name, a value for each stream
+    bands     of its plots
+    """
 
     by: str
+    commit: str | None
+    opening: float
     figures: dict[str, list[float | None]]
     bands: dict[str, Band]
 
@@ -53,7 +61,10 @@ class Standing:
             name: [record["figures"][name] for record in records] for name in records[0]["figures"]
         }
         bands = {name: _band([course(one["curve"]) for one in records]) for name, course in COURSES}
-        self.entries[records[0]["agent"]] = Entry(records[0]["origin"]["by"], figures, bands)
+        first = records[0]
+        self.entries[first["agent"]] = Entry(
+            first["origin"]["by"], first["commit"], first["opening"], figures, bands
+        )
 
     def leave_out(self, agent: str, why: BaseException) -> None:
         """Note why an agent is not in the table. Anything but LeftOut is a failure."""
@@ -111,7 +122,7 @@ class Standing:
         case = vars(self.case) | {"data": self.case.data and self.case.data.name}
         agents: dict[str, Any] = {}
         for agent, entry in sorted(self.entries.items()):
-            agents[agent] = {"by": entry.by, "figures": entry.figures}
+            agents[agent] = {name: value for name, value in vars(entry).items() if name != "bands"}
             if agent in bands:
                 agents[agent]["bands"] = entry.bands
         keep({"case": case, "agents": agents}, path)
@@ -124,7 +135,7 @@ def read(path: Path) -> Standing:
     data = None if case["data"] is None else Path(case["data"])
     standing = Standing(Case(**case | {"data": data}))
     for agent, found in kept["agents"].items():
-        standing.entries[agent] = Entry(found["by"], found["figures"], found.get("bands", {}))
+        standing.entries[agent] = Entry(**{"bands": {}} | found)
     return standing
 
 
@@ -167,15 +178,18 @@ REGRET: Final[dict[str, Column]] = {
     "regret, % of uniform's": lambda entry: f"{entry.regret:.2f}",
     "worst": _worst("relative_regret", "{:.2f}", max),
 }
+COMMIT: Final[dict[str, Column]] = {"commit": lambda entry: entry.commit or "none"}
 PLAIN: Final = {
     "expected reward": _mean("expected_ctr"),
     "worst of them": _worst("expected_ctr", "{:.4f}", min),
     **REGRET,
+    **COMMIT,
 }
 RANKED: Final = {
     "share of the optimal": _share,
     "worst of them": _worst("share_of_optimal", "{:.3f}", min),
     **REGRET,
+    **COMMIT,
 }
 SHOCKED: Final[dict[str, Column]] = {
     "before the shock": _mean("expected_ctr_before"),
@@ -183,6 +197,7 @@ SHOCKED: Final[dict[str, Column]] = {
     "after it": _mean("expected_ctr_after"),
     "visits to recover, each stream": _recovery,
     "median": _median_recovery,
+    **COMMIT,
 }
 
 
