@@ -94,6 +94,7 @@ class Run:
 
     def play(self, out: Path) -> Record:
         """Play the run and keep its record. Raises LeftOut if the peer cannot play."""
+        measured = commit()  # now: the files may change while the run goes on
         case, world = self.case, self.case.make()
         course = play(world, self._agent(world), self.seed, case.visits)
         oracle_ctr = world.references(case.visits)[-1].oracle_ctr
@@ -101,7 +102,7 @@ class Run:
             "agent": self.agent,
             "seed": self.seed,
             "origin": self.origin,
-            "commit": commit(),
+            "commit": measured,
             "opening": opening(course),
             "figures": figures(course, oracle_ctr, case.shock_at),
             "curve": curve(course),
