@@ -32,7 +32,7 @@ def cursed() -> Iterator[None]:
 
     def fails(self: Learner, position: int, event: Learned) -> None:
         fold(self, position, event)
-        if self.name == "lints" and any(one.reward == CURSED for one in event.settled):
+        if self.name == "linucb" and any(one.reward == CURSED for one in event.settled):
             raise ZeroDivisionError("cursed")
 
     with mock.patch.object(Learner, "fold", fails):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from service.definition.select_request import SelectRequest
 from service.evaluation.answer import EvaluationAnswer
@@ -177,7 +178,7 @@ def imported(
             for number in range(600)
         ]
         if last is not None:
-            history[-1] = replace(history[-1], propensity=last, probabilities=None)
+            history[-1] = structs.replace(history[-1], propensity=last, probabilities=None)
         await services.importer.take(state_of(services), "linucb", history, "", skip_refused=False)
 
     return played(play)
