@@ -17,6 +17,7 @@ MEASURE_S = 60.0
 class Sizes:
     def __init__(self, log: Log, store: Store, telemetry: Telemetry) -> None:
         self._log, self._store, self._telemetry = log, store, telemetry
+        self._failing = False
 
     async def run(self) -> None:
         """Measure every minute, for ever."""
@@ -34,6 +35,9 @@ class Sizes:
             size = await self._store.measure()
             rows = {name: (await self._store.describe(name)).rows for name in size.logs}
         except StoreError as fault:
-            logger.warning("the size of the log is unknown: %s", fault)
+            if not (self._failing or self._log.committer.degraded):  # the committer has told
+                logger.warning("the size of the log is unknown: %s", fault)
+            self._failing = True
             return
+        self._failing = False
         self._telemetry.log_sizes = LogSizes(size.used, size.limit, size.logs, rows)

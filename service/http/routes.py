@@ -81,19 +81,14 @@ async def get_readiness(services: ServicesDep, grant: GrantDep, response: Respon
     serve."""
     log, lifecycle, states = services.log, services.lifecycle, services.log.replicas.states
     lost = any(each.position is None for each in log.replicas.quarantined.values())
-    reason: Unready | None = (
-        "stopping"
-        if lifecycle.draining
-        else "starting"
-        if lifecycle.starting
-        else "degraded"
-        if log.committer.degraded
-        else "behind"
-        if log.behind
-        else "lost"
-        if lost and not states
-        else None
-    )
+    reasons: list[tuple[Unready, bool]] = [
+        ("stopping", lifecycle.draining),
+        ("starting", lifecycle.starting),
+        ("degraded", log.committer.degraded),
+        ("behind", log.behind),
+        ("lost", lost and not states),
+    ]
+    reason = next((reason for reason, holds in reasons if holds), None)
     if reason is not None:
         response.status_code = 503
     progress = log.recovery.progress

@@ -247,7 +247,7 @@ class Committer:
         self._drains.append(done)
         self._wake.set()
         await done
-        async with self._restoring:
+        async with self._restoring:  # what `_restore` has taken is in the log, or in memory again
             pass
 
     # -- commits -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from math import inf
 from random import Random
 
 from service.clock import SYSTEM, Clock
-from service.errors import StoreError, StoreUnavailable, UnknownSchema
+from service.errors import StoreError, UnknownSchema
 from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.committer import RETRY_SECONDS, Committer
@@ -142,7 +142,7 @@ class Log:
         while True:
             await asyncio.sleep(REVIEW_SECONDS)
             before = self._store.durability
-            with suppress(StoreUnavailable):  # the probe tells
+            with suppress(StoreError):  # the probe tells
                 await self._store.review()
             await self.committer.probe()
             if self._store.durability == before:

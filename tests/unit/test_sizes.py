@@ -42,9 +42,10 @@ def test_a_store_that_does_not_answer_leaves_no_stale_size(
         assert sizes(wire)
         down = AsyncMock(side_effect=StoreUnavailable("down"))
         monkeypatch.setattr(MemoryStore, "measure", down)
-        wire.run(wire.services.sizes.measure())
+        for _ in range(3):
+            wire.run(wire.services.sizes.measure())
         assert sizes(wire) == {}
-        assert "the size of the log is unknown: down" in caplog.text
+        assert caplog.text.count("the size of the log is unknown: down") == 1
 
 
 def test_a_process_that_does_not_lead_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

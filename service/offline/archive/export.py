@@ -31,7 +31,7 @@ from service.state.events import Erased, Tombstone, decode_decision, decode_even
 logger = logging.getLogger(__name__)
 
 FILE_BYTES = 12 * 2**20
-"""Payloads of one file: 30,000 decisions among fifty arms."""
+"""Payloads of one file: 20,000 decisions among fifty arms."""
 
 FOLLOW_SECONDS = 600.0
 """From one export to the next of `--follow`."""
