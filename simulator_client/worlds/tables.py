@@ -19,6 +19,7 @@ BUCKETS: Final = 1_024  # of a column with more values
 WIDTH: Final = 4_000  # columns that a policy may see, less some for the arms
 GZIP_MAGIC: Final = b"\x1f\x8b"
 CSV_FIELD_CHARACTERS: Final = 1 << 20
+LARGEST: Final = 1e15  # number that the service takes without a scale
 
 
 def read_table(path: Path) -> dict[str, list[str]]:
@@ -64,10 +65,11 @@ def numbers(values: Sequence[str]) -> list[float] | None:
 class Columns:
     """Columns as features: their schema on the wire, and their values row by row.
 
-    A column of numbers is numeric, centered and scaled to unit variance; any other is categorical
-    with its sorted values. A column that never varies says nothing and is left out. One with more
-    than 10,000 values is hashed, and so is the one with the most values while all together would
-    be more than a policy may see. Names become such as the service takes, each another.
+    A column of numbers is numeric; policies measure its scale. Any other, and one with numbers that
+    the service refuses, is categorical with its sorted values. A column that never varies says
+    nothing and is left out. One with more than 10,000 values is hashed, and so is the one with the
+    most values while all together would be more than a policy may see. Names become such as the
+    service takes, each another.
     """
 
     def __init__(self, columns: Mapping[str, Sequence[str]], taken: Collection[str] = ()) -> None:
@@ -79,6 +81,10 @@ class Columns:
                 name = valid_name(label, {"intercept", *taken, *self.schema})
                 self.schema[name], self._values[name] = described
         self._hash_the_widest()
+
+    def column(self, name: str) -> Sequence[str | float]:
+        """The values of a feature, row by row."""
+        return self._values[name]
 
     def row(self, index: int) -> dict[str, str | float]:
         return {name: values[index] for name, values in self._values.items()}
@@ -112,10 +118,8 @@ def _described(values: Sequence[str]) -> tuple[dict[str, Any], Sequence[str | fl
     if parsed is not None:
         if min(parsed) == max(parsed):
             return None
-        with np.errstate(over="ignore"):
-            center, scale = float(np.mean(parsed)), float(np.std(parsed))
-        if np.isfinite(center) and np.isfinite(scale) and scale > 0.0:
-            return {"type": "numeric", "center": center, "scale": scale}, parsed
+        if max(map(abs, parsed)) <= LARGEST:
+            return {"type": "numeric"}, parsed
     return {"type": "categorical", "values": sorted(distinct)}, values
 
 

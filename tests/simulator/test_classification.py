@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.learning.peers.base import standardised
+from service.definition.experiment import Definition
+from service.features.declaration import Categorical, Numeric
+from service.features.schema import LARGEST_MEASURED, Schema
 from simulator_client.errors import UsageError
 from simulator_client.worlds import make_world
 from simulator_client.worlds.classification import Classification
@@ -36,14 +40,12 @@ def mushrooms(folder: Path, name: str = "mushroom.csv") -> Path:
 
 
 def test_columns_become_a_schema(table: Path) -> None:
-    """1, 2, 3, 4: mean 2.5, deviation sqrt(1.25); two numbers stay numbers; constants go."""
+    """Numbers have no scale, which policies measure; two numbers stay numbers; constants go."""
     definition = Classification(table).definition(["random"])
     context = definition["features"]["context"]
-    assert context["height"] == {
-        "type": "numeric", "center": 2.5, "scale": pytest.approx(1.25**0.5),
-    }  # fmt: skip
+    assert context["height"] == {"type": "numeric"}
     assert context["colour"] == {"type": "categorical", "values": ["", "blue", "red"]}
-    assert context["flag"] == {"type": "numeric", "center": 0.5, "scale": 0.5}
+    assert context["flag"] == {"type": "numeric"}
     assert list(context) == ["height", "colour", "flag", "weird_name_", "intercept_2", "arm_2"]
     assert all(NAME.fullmatch(name) for name in context)
     assert definition["features"]["arm"] == {
@@ -130,6 +132,40 @@ def test_a_column_with_too_many_values_is_hashed(tmp_path: Path, values: int, ki
     path.write_text("many,label\n" + rows)
     context = Classification(path).definition([])["features"]["context"]
     assert context["many"]["type"] == kind
+
+
+@pytest.mark.parametrize(
+    ("largest", "kind"), [(LARGEST_MEASURED, "numeric"), (1.1 * LARGEST_MEASURED, "categorical")]
+)
+def test_numbers_that_the_service_refuses_are_categories(
+    tmp_path: Path, largest: float, kind: str
+) -> None:
+    path = tmp_path / "large.csv"
+    path.write_text(f"far,label\n1,a\n-{largest!r},b\n")
+    world = Classification(path)
+    definition = world.definition(["random"])
+    assert definition["features"]["context"]["far"]["type"] == kind
+    schema = Schema(Definition.model_validate(definition).features)
+    for row in range(2):
+        schema.encode_context(world.columns.row(row))
+
+
+def test_peers_see_numbers_standardised_by_all_rows(table: Path) -> None:
+    """1, 2, 3, 4: mean 2.5, deviation sqrt(1.25)."""
+    context = standardised(Classification(table)).features.context
+    height, colour = context["height"], context["colour"]
+    assert isinstance(height, Numeric)
+    assert (height.center, height.scale) == (2.5, pytest.approx(1.25**0.5))
+    assert isinstance(colour, Categorical)
+    assert colour.values == ["", "blue", "red"]
+
+
+def test_peers_see_tiny_numbers_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.csv"
+    path.write_text("tiny,label\n1e-200,a\n-1e-200,b\n")
+    tiny = standardised(Classification(path)).features.context["tiny"]
+    assert isinstance(tiny, Numeric)
+    assert (tiny.center, tiny.scale) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_definition_is_of_users_position_and_items(tmp_path: Path) -> None:
     }
     arm = definition["features"]["arm"]
     assert arm["arm"] == {"type": "categorical", "values": ["0", "1", "2"]}
-    assert arm["item_feature_0"]["type"] == "numeric"
+    assert arm["item_feature_0"] == {"type": "numeric"}
     assert arm["item_feature_1"] == {"type": "categorical", "values": ["x", "y"]}
     assert definition["arms"]["1"] == {"arm": "1", "item_feature_0": 0.5, "item_feature_1": "y"}
     assert definition["reward"] == {"range": [0.0, 1.0], "default": None}

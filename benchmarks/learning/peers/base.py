@@ -13,6 +13,7 @@ from benchmarks.learning.forage import rewards_of
 from service.definition.experiment import Definition
 from service.features.schema import Array, Schema
 from simulator_client.worlds import World
+from simulator_client.worlds.classification import Classification
 
 Indexes = npt.NDArray[np.intp]
 
@@ -68,11 +69,34 @@ class Peer(Protocol):
         """Learn rewards by arm, of the arms that were shown last in this context."""
 
 
+def standardised(world: World[Any]) -> Definition:
+    """Return the experiment as users of other libraries would prepare it: each number of a data set
+    centered and scaled to unit variance by all rows. Our policies measure theirs."""
+    definition = world.definition(["random"])
+    if isinstance(world, Classification):
+        context = {
+            name: feature | (_standard(world.columns.column(name)) if _is_number(feature) else {})
+            for name, feature in definition["features"]["context"].items()
+        }
+        definition["features"] = definition["features"] | {"context": context}
+    return Definition.model_validate(definition)
+
+
+def _is_number(feature: Mapping[str, Any]) -> bool:
+    return feature["type"] == "numeric"
+
+
+def _standard(values: Sequence[str | float]) -> dict[str, float]:
+    numbers = np.array(values, float)
+    # Numbers that are too small to be squared stay as they are.
+    return {"center": float(numbers.mean()), "scale": float(numbers.std()) or 1.0}
+
+
 class Guest:
     """An `Agent` around a peer, which encodes requests and settles rewards as the service does."""
 
     def __init__(self, world: World[Any], make: Callable[[Problem], Peer], seed: int) -> None:
-        self._definition = Definition.model_validate(world.definition(["random"]))
+        self._definition = standardised(world)
         self._schema = Schema(self._definition.features)
         arms = self._definition.arms
         self._row_of = {arm: row for row, arm in enumerate(arms)}
