@@ -1,11 +1,12 @@
 """All worlds in two tables: regret of each agent, and `auto` beside the best of all."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from math import isnan, nan
 from statistics import fmean
 from typing import Final
 
 from benchmarks.learning.peers import PEERS
-from benchmarks.learning.standing import Standing
+from benchmarks.learning.standing import Standing, place_of
 from benchmarks.tables import Cells
 
 AUTO: Final = "auto"
@@ -13,11 +14,13 @@ WITHIN: Final = 1.1, 1.0  # of the best: relatively, and in points of uniform's 
 
 
 def tables(standings: Sequence[Standing]) -> dict[str, Cells]:
-    """Return the two tables by name. Only agents that played every world are in them."""
+    """Return the two tables by name. Only agents that played every world are in them, and in the
+    first one the marks that have a place of their own, in the worlds that they played."""
     played = sorted(standings, key=_label)
     agents = set.intersection(*(set(standing.entries) for standing in played))
     agents -= {agent for agent in agents if agent in PEERS and PEERS[agent].informed}
-    return {"regret": _regret(played, agents), "auto": _beside_auto(played, agents)}
+    marks = {agent for standing in played for agent in standing.entries if place_of(agent)}
+    return {"regret": _regret(played, agents | marks), "auto": _beside_auto(played, agents)}
 
 
 def _label(standing: Standing) -> str:
@@ -29,20 +32,34 @@ def _label(standing: Standing) -> str:
 
 
 def _regret(played: Sequence[Standing], agents: set[str]) -> Cells:
-    """Return the mean regret of each agent in each world, and over all of them."""
-    rows = {agent: [standing.entries[agent].regret for standing in played] for agent in agents}
-    ranked = sorted(agents, key=lambda agent: fmean(rows[agent]))
+    """Return the mean regret of each agent in each world, and over all of them; NaN where it did
+    not play."""
+    rows = {agent: [_regret_in(standing, agent) for standing in played] for agent in agents}
+    ranked = sorted(agents, key=lambda agent: (place_of(agent), fmean(rows[agent])))
     cells = [["agent", "mean", *map(_label, played), "commit"]]
     for agent in ranked:
-        regrets = (f"{regret:.1f}" for regret in (fmean(rows[agent]), *rows[agent]))
+        regrets = _written((fmean(rows[agent]), *rows[agent]))
         cells.append([_name(agent), *regrets, _commits(played, [agent])])
     return cells
 
 
+def _regret_in(standing: Standing, agent: str) -> float:
+    return standing.entries[agent].regret if agent in standing.entries else nan
+
+
+def _written(regrets: Iterable[float]) -> list[str]:
+    return ["-" if isnan(regret) else f"{regret:.1f}" for regret in regrets]
+
+
 def _commits(played: Sequence[Standing], agents: Collection[str]) -> str:
     """Return the commits of agents, each once."""
-    commits = {standing.entries[agent].commit or "none" for standing in played for agent in agents}
-    return ", ".join(sorted(commits))
+    entries = [
+        standing.entries[agent]
+        for standing in played
+        for agent in agents
+        if agent in standing.entries
+    ]
+    return ", ".join(sorted({entry.commit or "none" for entry in entries}))
 
 
 def _beside_auto(played: Sequence[Standing], agents: set[str]) -> Cells:

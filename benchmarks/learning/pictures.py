@@ -43,6 +43,8 @@ PEER_LOOKS: Final = {
     "linucb_alpha_1": Look("#882255", (0, (6, 1.5))),
     "book_neural_linucb": Look("#CC79A7", (0, (2, 1))),
     "book_neural_ucb": Look("#AA4499", (0, (2, 1))),
+    "fixed_arm": Look("#8F8F8F", "-"),
+    "skyline": Look("#222222", "-"),
     "tabular_thompson": Look("#222222", (0, (5, 1.5, 1, 1.5))),
     "uniform": Look("#8F8F8F", (0, (5, 1.5, 1, 1.5))),
 }
@@ -55,8 +57,7 @@ def shown(standing: Standing) -> list[str]:
 
 
 def sides(standing: Standing) -> tuple[list[str], list[str]]:
-    """Return our best policies and the best peer; and the best peers, our best policy and the peers
-    that know the structure of the world."""
+    """Return our best policies and the best peer; and the best peers, our best one, marks."""
     ours, peers, informed = (
         [agent for agent in agents if standing.entries[agent].bands]
         for agents in (

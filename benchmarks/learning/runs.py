@@ -120,7 +120,7 @@ class Run:
 
     def _agent(self, world: World[Any]) -> Agent:
         if self.agent in PEERS:
-            return guest(world, self.agent, self.seed)
+            return guest(world, self.agent, self.seed, self.case.visits)
         return Forage(world.definition([self.agent], {self.agent: self.origin["settings"]}))
 
 

@@ -45,6 +45,11 @@ class Entry:
         return fmean(self.known("relative_regret"))
 
 
+def place_of(agent: str) -> int:
+    """Return the place of an agent in tables: what `peers.Entry` says of it."""
+    return PEERS[agent].place if agent in PEERS else 0
+
+
 @dataclass
 class Standing:
     """The entries of a case by agent, and the reasons of the agents that are left out."""
@@ -74,8 +79,8 @@ class Standing:
 
     @property
     def ranked(self) -> list[str]:
-        """Agents by regret."""
-        return sorted(self.entries, key=lambda agent: self.entries[agent].regret)
+        """Agents by regret, between the marks that have a place of their own."""
+        return sorted(self.entries, key=lambda agent: (place_of(agent), self.entries[agent].regret))
 
     @property
     def ours(self) -> list[str]:
@@ -84,7 +89,7 @@ class Standing:
 
     @property
     def peers(self) -> list[str]:
-        """Peers, best first, without those that know the structure of the world."""
+        """Peers, best first, without the marks."""
         return [agent for agent in self.ranked if agent in PEERS and not PEERS[agent].informed]
 
     @property

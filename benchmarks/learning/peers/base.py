@@ -83,7 +83,7 @@ def standardised(world: World[Any]) -> Definition:
 
 
 def _is_number(feature: Mapping[str, Any]) -> bool:
-    return feature["type"] == "numeric"
+    return bool(feature["type"] == "numeric")
 
 
 def _standard(values: Sequence[str | float]) -> dict[str, float]:
