@@ -15,6 +15,7 @@ from service.features.declaration import (
 )
 from service.features.schema import Schema, distinct_contexts
 from service.features.view import View
+from service.naming import listed
 
 Warned = tuple[tuple[str | int, ...], str]
 """Keys of a setting, and the reason."""
@@ -30,6 +31,7 @@ report. A definition does not say what is usual; counts, clicks and ratings stay
 def lint(definition: Definition) -> Iterator[Warned]:
     yield from _rewards(definition)
     yield from _traffic(definition)
+    yield from _scales(definition)
     yield from _arms(definition)
     for name, policy in definition.policies.items():
         keys = ("policies", name)
@@ -80,6 +82,22 @@ def _traffic(definition: Definition) -> Iterator[Warned]:
         yield ("policies",), "no policy that learns has a share of the traffic"
 
 
+def _scales(definition: Definition) -> Iterator[Warned]:
+    """Numbers of the context with a declared scale, unless their bounds say that it is meant."""
+    declared = [
+        name
+        for name, feature in definition.features.context.items()
+        if isinstance(feature, Numeric) and feature.declared and not feature.has_bounds
+    ]
+    if declared:
+        yield (
+            ("features", "context"),
+            f"center or scale is declared of {listed(declared)}: policies measure both, and learn "
+            "as well or better from that. Leave them out unless you know that the unit means "
+            "something",
+        )
+
+
 def _arms(definition: Definition) -> Iterator[Warned]:
     if not definition.arms:
         yield (
@@ -98,8 +116,8 @@ def _arms(definition: Definition) -> Iterator[Warned]:
                 if abs(scaled) > FAR:
                     yield (
                         ("features", "arm", name),
-                        f"arm {arm!r} has {value:g}, which becomes {scaled:.3g}: set center and "
-                        "scale so that usual values come to about 1",
+                        f"arm {arm!r} has {value:g}, which becomes {scaled:.3g}: leave center and "
+                        "scale out, or set them so that usual values come to about 1",
                     )
                     break
 

@@ -19,7 +19,9 @@ CENTER = "The value that becomes 0. Left out: 0 where `scale` is given, else mea
 SCALE = (
     "The distance from the center that becomes 1; policies learn best from usual values of this "
     "size. Left out: 1 where `center` is given, else measured: each policy standardises the number "
-    "by the first 256 rewards that it learns from."
+    "by the first 256 rewards that it learns from. Leave `center` and `scale` out unless the unit "
+    "of the number means something that you know: policies learn as well or better from what they "
+    "measure."
 )
 DEFAULT = "Holds where it is left out; without one it has to be there."
 CLIP = 10.0

@@ -179,6 +179,28 @@ def test_an_unwise_setting_is_a_warning_and_no_fault(
     assert "ok: experiment 'shop'" in found.text()
 
 
+@pytest.mark.parametrize(
+    ("numbers", "named"),
+    [
+        ({"age": ""}, None),
+        ({"age": ", clip = 5"}, None),
+        ({"age": ", scale = 10, min = 0, max = 99"}, None),
+        ({"age": ", center = 40", "day": "", "visits": ", scale = 10"}, "'age', 'visits'"),
+        ({"age": ", scale = 10, min = 0"}, "'age'"),
+    ],
+)
+def test_numbers_of_the_context_that_declare_a_scale_are_named_in_one_warning(
+    numbers: dict[str, str], named: str | None
+) -> None:
+    lines = "".join(f'{name} = {{ type = "numeric"{rest} }}\n' for name, rest in numbers.items())
+    found = changed("[features.arm]\n", f"[features.context]\n{lines}\n[features.arm]\n")
+    messages = [each.message for each in found.findings if "declared" in each.message]
+    assert found.faults == []
+    assert [message.partition(": ")[0] for message in messages] == (
+        [] if named is None else [f"center or scale is declared of {named}"]
+    )
+
+
 def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     status = main(["check", *arguments])
     output = capsys.readouterr()
