@@ -172,6 +172,21 @@ async def test_marks_are_forgotten_once_they_need_not_be_kept(store: Store) -> N
     assert set(await store.marks("zoo", ["old", "new", "always"])) == {"new", "always"}
 
 
+@over_every_store
+async def test_each_mark_is_kept_until_its_own_time(store: Store) -> None:
+    """Also where marks of one decision, or of one event, have others beside them."""
+    marks = {f"decision{n % 40}#{n}": 100.0 + n for n in range(400)}
+    for identity, keep_until in marks.items():
+        await store.commit([event(identity, keep_until=keep_until)])
+    await store.overwrite_marks("zoo", {"decision7#7": "null"}, 1_000.0)
+    count = 0
+    while went := await store.trim("zoo", Cut(0, 0, 300.0), 50):
+        count += went
+    assert count == 199
+    later = {identity for identity, keep_until in marks.items() if keep_until >= 300}
+    assert set(await store.marks("zoo", [*marks])) == later | {"decision7#7"}
+
+
 # -- erasure ---------------------------------------------------------------------------------------
 
 

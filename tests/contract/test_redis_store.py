@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from unittest import mock
 from unittest.mock import ANY, AsyncMock
 
@@ -17,6 +18,10 @@ from service.log.stores import Store, open_store, redis_connection, redis_fitnes
 from service.log.stores.base import Append, Appended, Cut, Entry, Erasure, Known, Mark
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
+from service.log.stores.redis_scripts import PER_BUCKET
+from service.log.stores.store import START
+from service.security.token import text_of
+from service.serving.lookup import new_id
 from tests.support.clock import SetClock
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.scenarios import Test, as_test
@@ -169,21 +174,119 @@ async def test_positions_go_on_where_scripts_and_entries_are_gone(
     assert found == [Appended(3, ANY), Appended(4, ANY)]
 
 
+async def kept_until(store: Store) -> dict[str, float | None]:
+    """All marks, each of which may be listed more than once."""
+    cursor, found = START, dict[str, float | None]()
+    while True:
+        marks, cursor = await store.list_marks("zoo", cursor, 100)
+        found |= {mark.identity: mark.keep_until for mark in marks}
+        if cursor == START:
+            return found
+
+
 @over("redis")
 async def test_the_clock_of_redis_forgets_no_mark(store: Store, redis: RedisServer) -> None:
-    """Only a trim does, once log time has passed `keep_until`, or an erasure."""
-    await store.commit([event("a", keep_until=5.0), event("b"), event("c", keep_until=9.5)])
+    """Only a trim does, once log time has passed `keep_until`, or an erasure. The three marks share
+    a bucket: what is kept for longer, or for ever, stays when the others go."""
+    await store.commit([event("a", keep_until=4.5), event("b"), event("c", keep_until=9.5)])
     await store.overwrite_marks("zoo", {"c": "null"}, keep_until=10.0)
-    assert [redis.command("PTTL", f"forage:{{zoo}}:mark:{own}") for own in "abc"] == [-1] * 3
-    listed, _ = await store.list_marks("zoo", "", 1_000)
-    kept = {mark.identity: mark.keep_until for mark in listed}
-    assert kept == {"a": 5.0, "b": None, "c": 10.0}
+    assert redis.command("PTTL", "forage:{zoo}:marks:0") == -1
+    assert await kept_until(store) == {"a": 5.0, "b": None, "c": 10.0}
     assert await store.trim("zoo", Cut(0, 0, marks_before=5.0), 100) == 0
     assert await store.trim("zoo", Cut(0, 0, marks_before=10.0), 100) == 1
     assert set(await store.marks("zoo", ["a", "b", "c"])) == {"b", "c"}
-    assert redis.command("ZRANGE", "forage:{zoo}:mark_ages", 0, -1) == [b"c"]
+    assert redis.command("ZSCORE", "forage:{zoo}:mark_ages", "forage:{zoo}:marks:0") == 10.0
     await store.erase("zoo", Erasure(forget=["c"]))
-    assert redis.command("ZCARD", "forage:{zoo}:mark_ages") == 0
+    assert await kept_until(store) == {"b": None}
+    await store.erase("zoo", Erasure(forget=["b"]))
+    assert await store.trim("zoo", Cut(0, 0, marks_before=1e12), 100) == 0
+    assert redis.command("HGET", "forage:{zoo}:marks", "count") == b"0"
+
+
+def rewards(count: int) -> Iterator[Append]:
+    """The two marks of each, whose ids are in the order of time, random, or short."""
+    rng = Random(1)
+    for number in range(count):
+        ids = new_id(1e9 + number, rng), text_of(rng.randbytes(16)), str(number)
+        own = ids[number % 3]
+        yield Append("zoo", b"", {f"{own}#17": "[1.0]", f"{own}=0//17": "1.0"}, keep_until=1e9)
+
+
+@over("redis")
+async def test_buckets_of_marks_have_one_size(store: Store, redis: RedisServer) -> None:
+    entries = [*rewards(2_000)]
+    for start in range(0, len(entries), 100):
+        await store.commit(entries[start : start + 100])
+    assert all(isinstance(known, Known) for known in await store.commit(entries))
+    buckets = redis.command("KEYS", "forage:{zoo}:marks:*")
+    sizes = [redis.command("HLEN", key) for key in buckets]
+    assert sum(sizes) == 4_000
+    assert len(sizes) == 4_000 / PER_BUCKET
+    assert max(sizes) < 4 * PER_BUCKET
+    assert {redis.command("OBJECT", "ENCODING", key) for key in buckets} == {b"listpack"}
+    assert redis.command("ZCARD", "forage:{zoo}:mark_ages") == len(sizes)
+    used = sum(redis.command("MEMORY", "USAGE", key) for key in buckets) / 4_000
+    assert used < 1.5 * len("AZvAyEsAxJGc0FdYbMd6jw#17 1234 1000000000 [1.0]")
+    await store.erase("zoo", Erasure(forget=[one for entry in entries for one in entry.marks]))
+    assert redis.command("KEYS", "forage:{zoo}:marks:*") == []
+
+
+@over("redis")
+async def test_marks_that_move_while_they_are_listed_are_listed(store: Store) -> None:
+    entries = [*rewards(1_000)]
+    await store.commit(entries[:500])
+    listed, cursor = await store.list_marks("zoo", START, 100)
+    found = {mark.identity for mark in listed}
+    for start in range(500, 1_000, 20):
+        assert cursor != START, "more buckets than pages"
+        await store.commit(entries[start : start + 20])
+        listed, cursor = await store.list_marks("zoo", cursor, 1)
+        found |= {mark.identity for mark in listed}
+    while cursor != START:
+        listed, cursor = await store.list_marks("zoo", cursor, 100)
+        found |= {mark.identity for mark in listed}
+    assert found >= {identity for entry in entries[:500] for identity in entry.marks}
+
+
+@over("redis")
+async def test_marks_go_one_by_one_from_their_buckets(store: Store, redis: RedisServer) -> None:
+    """Each once it may, though others of its bucket may not, and in steps."""
+    marks = {f"decision-{n}": float(n) for n in range(1_000)}
+    for identity, keep_until in marks.items():
+        await store.commit([event(identity, keep_until=keep_until)])
+    for upto in (300, 301, 1_000):
+        count = 0
+        while went := await store.trim("zoo", Cut(0, 0, marks_before=float(upto)), 100):
+            count += went
+        kept = {one: keep_until for one, keep_until in marks.items() if keep_until >= upto}
+        assert await kept_until(store) == kept
+        assert set(await store.marks("zoo", [*marks])) == kept.keys()
+        assert redis.command("HGET", "forage:{zoo}:marks", "count") == b"%d" % len(kept)
+    assert redis.command("KEYS", "forage:{zoo}:mark*") == [b"forage:{zoo}:marks"]
+
+
+@over("redis")
+async def test_marks_go_past_buckets_whose_least_mark_was_replaced(store: Store) -> None:
+    """Their turn comes too early, and nothing of them goes; the others' marks do."""
+    names = [f"decision-{n}" for n in range(2_000)]
+    for name in names:
+        await store.commit([event(name, keep_until=10.0 if name == names[-1] else 5.0)])
+    await store.overwrite_marks("zoo", dict.fromkeys(names[:-1], "null"), keep_until=20.0)
+    assert await store.trim("zoo", Cut(0, 0, marks_before=11.0), 100) == 1
+    assert set(await store.marks("zoo", names)) == set(names[:-1])
+
+
+@over("redis")
+async def test_many_marks_of_one_decision_share_a_bucket(store: Store, redis: RedisServer) -> None:
+    """More than Lua passes to a command at once."""
+    decision = text_of(Random(1).randbytes(16))
+    marks = {f"{decision}={n}": "1" for n in range(9_000)}
+    others = {f"{text_of(Random(n).randbytes(16))}#a": "1" for n in range(2, 1_000)}
+    await store.commit([Append("zoo", b"", marks | others, keep_until=5.0)])
+    assert len(await store.marks("zoo", [*marks, *others])) == 9_998
+    while await store.trim("zoo", Cut(0, 0, marks_before=6.0), 100):
+        pass
+    assert await kept_until(store) == {}
 
 
 @pytest.mark.parametrize("ahead_s", [-9_000.0, 70.0])
@@ -214,7 +317,7 @@ def test_a_service_whose_clock_differs_from_that_of_redis_writes_nothing(
 
 def test_a_log_of_another_layout_is_refused(redis: RedisServer) -> None:
     redis.command("SET", "forage:layout", 7)
-    assert "has layout 7, and this Forage reads layout 1" in refused(redis.url, UnknownSchema)
+    assert "has layout 7, and this Forage reads layout 2" in refused(redis.url, UnknownSchema)
 
 
 @pytest.mark.process

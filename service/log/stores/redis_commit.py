@@ -1,5 +1,6 @@
 """A commit of the shared store: one script for each experiment, its arguments and its reply."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha1
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 import msgspec
 
 from service.log.stores.base import (
-    Append,
     Appended,
     CommitResult,
     DecisionRow,
@@ -16,7 +16,7 @@ from service.log.stores.base import (
     Known,
     Mark,
 )
-from service.log.stores.redis_scripts import COMMIT, Command, key_of, keys_of
+from service.log.stores.redis_scripts import COMMIT, MARK_TABLE, Command, keys_of
 
 COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
 KEYS = (
@@ -27,13 +27,18 @@ KEYS = (
     "due",
     "settled",
     "digest",
-    "mark_ages",
+    *MARK_TABLE,
 )
 
 
 def mark(text: str) -> Mark:
-    position, _, value = text.partition(" ")
+    position, _, value = text.split(" ", 2)
     return Mark(value, int(position))
+
+
+def whole_seconds(keep_until: float | None) -> str:
+    """Return the text of a mark's `keep_until`: a mark is kept no shorter than that."""
+    return "inf" if keep_until is None else str(math.ceil(keep_until))
 
 
 def commands(batch: Mapping[str, Sequence[Entry]], now: float) -> Iterator[Command]:
@@ -42,7 +47,6 @@ def commands(batch: Mapping[str, Sequence[Entry]], now: float) -> Iterator[Comma
     call = ("EVAL", COMMIT)
     for experiment, entries in batch.items():
         keys = keys_of(experiment, *KEYS)
-        keys += [key_of(experiment, "mark", one) for entry in entries for one in _marks(entry)]
         packed = msgspec.msgpack.encode((now, [_packed(entry) for entry in entries]))
         yield (*call, len(keys), *keys, packed, *(entry.payload for entry in entries))
         call = ("EVALSHA", COMMIT_DIGEST)
@@ -67,13 +71,8 @@ def _results(
             position, before = answer.split(" ")
             yield Appended(int(position), before)
         else:
-            known = zip(_marks(entry), answer, strict=True)
+            known = zip(entry.marks, answer, strict=True)
             yield Known({identity: mark(text) for identity, text in known if text})
-
-
-def _marks(entry: Entry) -> Iterable[str]:
-    """The identities that an entry takes."""
-    return entry.marks if isinstance(entry, Append) else ()
 
 
 def _packed(entry: Entry) -> tuple[object, ...]:
@@ -81,10 +80,12 @@ def _packed(entry: Entry) -> tuple[object, ...]:
     if isinstance(entry, DecisionRow):
         return "row", entry.id, entry.series, _time(entry.due)
     opens, due = entry.opens or ("", None)
-    expected = [entry.replaces.get(identity, False) for identity in entry.marks]
+    marks: list[object] = []
+    for identity, value in entry.marks.items():
+        marks += identity, value, entry.replaces.get(identity, False)
     return (
-        *("event", entry.settles or "", _time(entry.keep_until)),
-        *(list(entry.marks.values()), expected, opens, _time(due)),
+        *("event", entry.settles or "", opens, _time(due)),
+        *(whole_seconds(entry.keep_until), *marks),
     )
 
 

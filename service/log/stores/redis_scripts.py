@@ -4,8 +4,10 @@ Of one experiment, all in one hash slot (`forage:{zooplus}:...`):
 
     events            stream; the entry id is `0-<position>`, numbered by Redis itself (XADD 0-*)
     digest            string: of the last event
-    mark:<identity>   string `<position> <value>`
-    mark_ages         sorted set: identity -> keep_until, of marks that may be forgotten
+    marks             hash: `buckets`, and the `count` of the marks in them
+    marks:<bucket>    hash: identity -> `<position> <keep_until> <value>`; keep_until: whole unix
+                      seconds, rounded up; inf: for ever
+    mark_ages         sorted set: key of a bucket -> the least keep_until in it, or less
     decisions         stream of decision rows, in their order: payload `p`, id `i`
     decision_at       hash: decision -> its entry id in `decisions`
     decision_counts   hash: series -> decision rows ever kept
@@ -30,7 +32,7 @@ from service.log.stores.store import MOST_SKEW_S
 
 Command = tuple[object, ...]
 
-LAYOUT = 1
+LAYOUT = 2
 """The number of the keys above. Raise it with every change of them."""
 EXPERIMENTS = "forage:experiments"
 PROCESSES = ("forage:processes", "forage:doing")
@@ -48,84 +50,166 @@ def script(text: str, keys: Sequence[str], *arguments: object) -> Command:
     return ("EVAL", text, len(keys), *keys, *arguments)
 
 
+MARK_TABLE = "marks", "mark_ages"
+PER_BUCKET = 32
+"""Marks of a bucket, on average. Redis packs a small hash: a mark takes 77 bytes in place of the
+284 of a key with an entry of a sorted set. Larger buckets save few bytes, and take longer to
+search."""
+
+# The buckets are those of a linear hash table: once there are more than PER_BUCKET marks for each,
+# a new one takes a part of the marks of another. So they have one size at any rate of rewards and
+# with ids of any form: those of decisions under an Idempotency-Key are random.
+MARKS = """
+local call, byte, format = redis.call, string.byte, string.format
+
+local function in_parts(call_with, arguments)  -- Lua passes no more than some thousands at a time
+  for i = 1, #arguments, 1000 do
+    call_with(unpack(arguments, i, math.min(i + 999, #arguments)))
+  end
+end
+
+local function open_marks(marks, ages)
+  local own = call('HMGET', marks, 'buckets', 'count')
+  local buckets, count = tonumber(own[1] or 1), tonumber(own[2] or 0)
+  local stored = count
+  local round = 1  -- the largest power of two up to `buckets`
+  while 2 * round <= buckets do round = 2 * round end
+  local least = {}  -- key of a bucket -> the least keep_until of what was set
+  local self = {}
+
+  local function number(identity)  -- one for all marks of a decision, whose id is 22 characters
+    local text = #identity < 22 and redis.sha1hex(identity) or identity
+    local a, b, c, d, e, f = byte(text, 17, 22)
+    local hash = (((((a * 61 + b) * 61 + c) * 61 + d) * 61 + e) * 61 + f) % (2 * round)
+    if hash < buckets then return hash end
+    return hash - round
+  end
+
+  local function key(bucket) return format('%s:%d', marks, bucket) end
+
+  local function grow()
+    local new, from, to = buckets, key(buckets - round), key(buckets)
+    buckets = buckets + 1
+    if buckets == 2 * round then round = buckets end
+    local all, moved, gone = call('HGETALL', from), {}, {}
+    for i = 1, #all, 2 do
+      local identity = all[i]
+      if number(identity) == new then
+        gone[#gone + 1] = identity
+        moved[#moved + 1] = identity
+        moved[#moved + 1] = all[i + 1]
+      end
+    end
+    in_parts(function(...) call('HSET', to, ...) end, moved)
+    in_parts(function(...) call('HDEL', from, ...) end, gone)
+    local age = call('ZSCORE', ages, from)
+    if age then call('ZADD', ages, age, to) end
+  end
+
+  function self.bucket(identity) return key(number(identity)) end
+
+  function self.set(bucket, identity, start, keep_until, value)
+    count = count + call('HSET', bucket, identity, start .. value)
+    local known = least[bucket]
+    if not known or tonumber(keep_until) < tonumber(known) then least[bucket] = keep_until end
+  end
+
+  function self.delete(bucket, identities)
+    in_parts(function(...) count = count - call('HDEL', bucket, ...) end, identities)
+  end
+
+  function self.close()
+    local aged = {}
+    for bucket, keep_until in pairs(least) do
+      aged[#aged + 1] = keep_until
+      aged[#aged + 1] = bucket
+    end
+    in_parts(function(...) call('ZADD', ages, 'LT', ...) end, aged)
+    while count > PER_BUCKET * buckets do grow() end
+    if count ~= stored then call('HSET', marks, 'buckets', buckets, 'count', count) end
+  end
+
+  return self
+end
+""".replace("PER_BUCKET", str(PER_BUCKET))
+
+
+def _bare(text: str) -> str:
+    """Return a script without comments and indentation: Redis hashes its text at each call."""
+    lines = (line.partition("--")[0].strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
 # One call for a batch, its arguments and reply packed: this takes 15 us of the event loop for each
 # entry of a batch of 64. A call for each entry took 55.
-COMMIT = """
--- KEYS events, decisions, decision_at, decision_counts, due, settled, digest, mark_ages, then
---      marks in order of use
--- ARGV packed: unix seconds of the caller; the entries {'event', decision settled or '', keep_until
---      of the marks or '', values of the marks, the values expected of them or false, decision
---      opened or '', its due} and {'row', id, series, due or ''}; then their payloads
-local events, decisions, decision_at, decision_counts, due, settled, digest, ages =
-  unpack(KEYS, 1, 8)
-local marks = 8
-local identity = #ages - 3  -- where it begins in the key of its mark
+COMMIT = _bare(
+    MARKS
+    + """
+-- KEYS events, decisions, decision_at, decision_counts, due, settled, digest, marks, mark_ages
+-- ARGV packed: unix seconds of the caller; the entries {'event', decision settled or '', decision
+--      opened or '', its due, keep_until of the marks, then identity, value, and value expected or
+--      false of each} and {'row', id, series, due or ''}; then payloads
+local events, decisions, decision_at, decision_counts, due, settled, digest = unpack(KEYS, 1, 7)
+local marks = open_marks(KEYS[8], KEYS[9])
 local now, entries = unpack(cmsgpack.unpack(ARGV[1]))
-local time = redis.call('TIME')
+local time = call('TIME')
 local skew = now - time[1] - time[2] / 1000000
 if math.abs(skew) > MOST_SKEW_S then return {cmsgpack.pack({{}, skew})} end
 local last  -- digest of the last event
 local earlier = {''}  -- the replies, packed, then payloads that rows' ids had already
 
 local function settle(decision)
-  if decision ~= '' and redis.call('ZREM', due, decision) == 0
-      and redis.call('HEXISTS', decision_at, decision) == 0 then
-    redis.call('SADD', settled, decision)
+  if decision ~= '' and call('ZREM', due, decision) == 0
+      and call('HEXISTS', decision_at, decision) == 0 then
+    call('SADD', settled, decision)
   end
 end
 
 local function wait(decision, due_at)
-  if due_at ~= '' and redis.call('SISMEMBER', settled, decision) == 0 then
-    redis.call('ZADD', due, due_at, decision)
+  if due_at ~= '' and call('SISMEMBER', settled, decision) == 0 then
+    call('ZADD', due, due_at, decision)
   end
 end
 
-local function age(first, last, keep_until)  -- of KEYS
-  if keep_until == '' then return end
-  local aged = {}
-  for i = first, last do
-    aged[#aged + 1] = keep_until
-    aged[#aged + 1] = string.sub(KEYS[i], identity)
+local function append(payload, entry)
+  local _, settles, opens, due_at, keep_until = unpack(entry, 1, 5)
+  local buckets, known, count, refused = {}, {}, 0, false
+  for i = 6, #entry, 3 do
+    local bucket = marks.bucket(entry[i])
+    local text = call('HGET', bucket, entry[i])
+    buckets[#buckets + 1] = bucket
+    known[#known + 1] = text
+    if text then count = count + 1 end
+    refused = refused or (text and string.match(text, '^%d+ %S* (.*)$')) ~= entry[i + 2]
   end
-  redis.call('ZADD', ages, unpack(aged))
-end
-
-local function append(payload, settles, keep_until, values, expected, opens, due_at)
-  local first = marks
-  marks = marks + #values
-  local known, count, refused = {}, 0, false
-  for i = 1, #values do
-    known[i] = redis.call('GET', KEYS[first + i])
-    if known[i] then count = count + 1 end
-    local value = known[i] and string.match(known[i], '^%d+ (.*)$')
-    refused = refused or value ~= expected[i]
-  end
-  if count == #values then settle(settles) end
+  if count == #known then settle(settles) end
   if refused then return known end
   -- If Redis refuses to write (memory), it refuses the first write, and nothing has changed.
-  local position = string.sub(redis.call('XADD', events, '0-*', 'p', payload), 3)
-  for i = 1, #values do
-    redis.call('SET', KEYS[first + i], position .. ' ' .. values[i])
+  local position = string.sub(call('XADD', events, '0-*', 'p', payload), 3)
+  local start = position .. ' ' .. keep_until .. ' '
+  for i, bucket in ipairs(buckets) do
+    local at = 3 + 3 * i
+    marks.set(bucket, entry[at], start, keep_until, entry[at + 1])
   end
-  age(first + 1, marks, keep_until)
   settle(settles)
   wait(opens, due_at)
-  local before = last or redis.call('GET', digest) or ''
+  local before = last or call('GET', digest) or ''
   last = string.sub(redis.sha1hex(payload), 1, 16)
   return position .. ' ' .. before
 end
 
-local function keep(payload, id, series, due_at)
-  local at = redis.call('HGET', decision_at, id)
+local function keep(payload, entry)
+  local _, id, series, due_at = unpack(entry)
+  local at = call('HGET', decision_at, id)
   if at then
-    earlier[#earlier + 1] = redis.call('XRANGE', decisions, at, at)[1][2][2]
+    earlier[#earlier + 1] = call('XRANGE', decisions, at, at)[1][2][2]
     return {0, #earlier - 1}
   end
-  local entry = redis.call('XADD', decisions, '0-*', 'p', payload, 'i', id)
-  redis.call('HSET', decision_at, id, entry)
-  redis.call('HINCRBY', decision_counts, series, 1)
-  if redis.call('SREM', settled, id) == 0 and due_at ~= '' then
-    redis.call('ZADD', due, due_at, id)
+  local entry = call('XADD', decisions, '0-*', 'p', payload, 'i', id)
+  call('HSET', decision_at, id, entry)
+  call('HINCRBY', decision_counts, series, 1)
+  if call('SREM', settled, id) == 0 and due_at ~= '' then
+    call('ZADD', due, due_at, id)
   end
   return {tonumber(string.sub(entry, 3)), 0}
 end
@@ -133,12 +217,14 @@ end
 local apply = {event = append, row = keep}
 local replies = {}
 for i, entry in ipairs(entries) do
-  replies[i] = apply[entry[1]](ARGV[i + 1], unpack(entry, 2))
+  replies[i] = apply[entry[1]](ARGV[i + 1], entry)
 end
-if last then redis.call('SET', digest, last) end
+if last then call('SET', digest, last) end
+marks.close()
 earlier[1] = cmsgpack.pack({replies, skew})
 return earlier
 """.replace("MOST_SKEW_S", str(MOST_SKEW_S))
+)
 
 SAVE_SNAPSHOT = """
 -- KEYS snapshots, origin
@@ -241,20 +327,79 @@ return count + rows
 """
 )
 
-FORGET = """
--- KEYS mark_ages, then marks
--- ARGV unix seconds, then the identities of the marks; those kept longer than that stay
-local count = 0
-for i = 2, #KEYS do
-  local keep_until = redis.call('ZSCORE', KEYS[1], ARGV[i])
-  if keep_until and tonumber(keep_until) < tonumber(ARGV[1]) then
-    redis.call('DEL', KEYS[i])
-    redis.call('ZREM', KEYS[1], ARGV[i])
-    count = count + 1
-  end
+GET_MARKS = (
+    MARKS
+    + """
+-- KEYS marks, mark_ages
+-- ARGV identities
+local marks = open_marks(KEYS[1], KEYS[2])
+local found = {}
+for i, identity in ipairs(ARGV) do
+  found[i] = call('HGET', marks.bucket(identity), identity)
 end
+return found
+"""
+)
+
+SET_MARKS = (
+    MARKS
+    + """
+-- KEYS marks, mark_ages
+-- ARGV packed: {identity, position, keep_until, value} of each mark
+local marks = open_marks(KEYS[1], KEYS[2])
+for _, mark in ipairs(cmsgpack.unpack(ARGV[1])) do
+  local identity, position, keep_until, value = unpack(mark)
+  local start = position .. ' ' .. keep_until .. ' '
+  marks.set(marks.bucket(identity), identity, start, keep_until, value)
+end
+marks.close()
+"""
+)
+
+DELETE_MARKS = (
+    MARKS
+    + """
+-- KEYS marks, mark_ages
+-- ARGV identities
+local marks = open_marks(KEYS[1], KEYS[2])
+for _, identity in ipairs(ARGV) do marks.delete(marks.bucket(identity), {identity}) end
+marks.close()
+"""
+)
+
+FORGET = (
+    MARKS
+    + """
+-- KEYS marks, mark_ages
+-- ARGV unix seconds, of which marks kept longer stay; the buckets to search at a time
+-- Return how many marks went: 0 once all have. None goes of a bucket whose least keep_until was
+-- that of a mark since replaced.
+local marks, count = open_marks(KEYS[1], KEYS[2]), 0
+repeat
+  local aged = call('ZRANGE', KEYS[2], '-inf', '(' .. ARGV[1], 'BYSCORE', 'LIMIT', 0, ARGV[2])
+  for _, bucket in ipairs(aged) do
+    local all, gone, least = call('HGETALL', bucket), {}, math.huge
+    for i = 1, #all, 2 do
+      local keep_until = tonumber(string.match(all[i + 1], ' (%S*) '))
+      if keep_until < tonumber(ARGV[1]) then
+        gone[#gone + 1] = all[i]
+      else
+        least = math.min(keep_until, least)
+      end
+    end
+    marks.delete(bucket, gone)
+    count = count + #gone
+    if #gone < #all / 2 then
+      call('ZADD', KEYS[2], least, bucket)
+    else
+      call('ZREM', KEYS[2], bucket)
+    end
+  end
+until count > 0 or #aged == 0
+marks.close()
 return count
 """
+)
 
 ERASE = (
     CHECK_ORIGIN

@@ -1,6 +1,6 @@
 """The tables of the shared store: reads, single writes, trims and erasures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -23,15 +23,20 @@ from service.log.stores.base import (
     Snapshot,
     Taken,
 )
-from service.log.stores.redis_commit import mark
-from service.log.stores.redis_connection import RedisConnection, pattern_of
+from service.log.stores.redis_commit import mark, whole_seconds
+from service.log.stores.redis_connection import RedisConnection
 from service.log.stores.redis_scripts import (
+    DELETE_MARKS,
     ERASE,
     EXPERIMENTS,
     FORGET,
+    GET_MARKS,
     LAST,
+    MARK_TABLE,
     MOVE_TO,
+    PER_BUCKET,
     SAVE_SNAPSHOT,
+    SET_MARKS,
     TRIM,
     Command,
     key_of,
@@ -45,6 +50,12 @@ ROWS_AT_ONCE = 20
 
 ERASED_AT_ONCE = 500
 """Decisions of one script. Redis serves no other command for some milliseconds."""
+
+MARKS_AT_ONCE = 1_000
+"""Marks that an erasure reads at a time: a millisecond."""
+
+BUCKETS_AT_ONCE = 50
+"""Buckets of marks that one script searches, in a millisecond."""
 
 Fields = Mapping[bytes, bytes]
 
@@ -99,21 +110,26 @@ async def _events(redis: RedisConnection, experiment: str, after: int, limit: in
 async def _marks(
     redis: RedisConnection, experiment: str, cursor: Cursor, limit: int
 ) -> tuple[list[KeptMark], Cursor]:
-    prefix = key_of(experiment, "mark", "")
-    pattern = pattern_of(prefix)
-    following, keys = await redis.do("SCAN", cursor or "0", "MATCH", pattern, "COUNT", limit)
-    if not keys:
-        return [], str(int(following)) if int(following) else START
-    identities = [key.decode().removeprefix(prefix) for key in keys]
-    ages, texts = await redis.all(
-        [("ZMSCORE", key_of(experiment, "mark_ages"), *identities), ("MGET", *keys)]
+    """Return the marks of some buckets. Their number and what they hold are read at one moment: a
+    mark that moves meanwhile goes to a later bucket."""
+    first = int(cursor or 0)
+    following = first + max(1, limit // PER_BUCKET)
+    table = key_of(experiment, "marks")
+    count, *buckets = await redis.all(
+        [
+            ("HGET", table, "buckets"),
+            *(("HGETALL", f"{table}:{bucket}") for bucket in range(first, following)),
+        ],
+        transaction=True,
     )
-    found = []
-    for identity, age, text in zip(identities, ages, texts, strict=True):
-        if text is not None:
-            known, keep_until = mark(text.decode()), None if age is None else float(age)
-            found.append(KeptMark(identity, known.value, known.position, keep_until))
-    return found, str(int(following)) if int(following) else START
+    found = [_kept(*item) for bucket in buckets for item in bucket.items()]
+    return found, str(following) if following < int(count or 1) else START
+
+
+def _kept(identity: bytes, text: bytes) -> KeptMark:
+    position, keep_until, value = text.decode().split(" ", 2)
+    kept = None if keep_until == "inf" else float(keep_until)
+    return KeptMark(identity.decode(), value, int(position), kept)
 
 
 async def _snapshots(redis: RedisConnection, experiment: str) -> list[Snapshot]:
@@ -134,15 +150,18 @@ async def get(redis: RedisConnection, experiment: str, table: Keyed, keys: Seque
         return {}
     if table == "decisions":
         return await decisions(redis, experiment, keys)
-    kind = "mark" if table == "marks" else "blob"
+    if table == "marks":
+        texts = await redis.do(*script(GET_MARKS, keys_of(experiment, *MARK_TABLE), *keys))
+        return {
+            identity: mark(text.decode())
+            for identity, text in zip(keys, texts, strict=True)
+            if text is not None
+        }
     places = [
-        "forage:secret" if table == "secret" else key_of(experiment, kind, key) for key in keys
+        "forage:secret" if table == "secret" else key_of(experiment, "blob", key) for key in keys
     ]
     found = await redis.do("MGET", *places)
-    known = {key: value for key, value in zip(keys, found, strict=True) if value is not None}
-    if table == "marks":
-        return {identity: mark(text.decode()) for identity, text in known.items()}
-    return known
+    return {key: value for key, value in zip(keys, found, strict=True) if value is not None}
 
 
 async def decisions(
@@ -196,19 +215,18 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
 
 
 LOG = ("events", "decisions", "decision_at", "mark_ages", "due", "settled", "tombstones", "stones")
-SAMPLED_MARKS = 20
+SAMPLED_BUCKETS = 20
 
 
 async def measure(redis: RedisConnection, experiment: str) -> int:
-    """Return the bytes of the keys in LOG, and of the marks that may be forgotten, by a sample."""
-    ages = key_of(experiment, "mark_ages")
+    """Return the bytes of the keys in LOG, and of the marks, by a sample of their buckets."""
+    table = key_of(experiment, "marks")
     usages = [("MEMORY", "USAGE", key, "SAMPLES", SAMPLE) for key in keys_of(experiment, *LOG)]
-    *sizes, marks, sampled = await redis.all(
-        [*usages, ("ZCARD", ages), ("ZRANDMEMBER", ages, SAMPLED_MARKS)]
-    )
-    keys = [key_of(experiment, "mark", identity.decode()) for identity in sampled or ()]
-    known = [size for size in await redis.all([("MEMORY", "USAGE", key) for key in keys]) if size]
-    of_marks = marks * sum(known) / max(len(known), 1)
+    *sizes, count = await redis.all([*usages, ("HGET", table, "buckets")])
+    buckets = int(count or 0)
+    sampled = range(0, buckets, 1 + buckets // SAMPLED_BUCKETS)
+    marks = await redis.all([("MEMORY", "USAGE", f"{table}:{bucket}") for bucket in sampled])
+    of_marks = buckets * sum(size or 0 for size in marks) / max(len(marks), 1)
     return int(sum(size or 0 for size in sizes) + of_marks)
 
 
@@ -229,7 +247,9 @@ async def put(redis: RedisConnection, experiment: str, item: Item) -> None:
             else:
                 await redis.do("HSET", readers, name, f"{taken.position} {taken.row}")
         case Marks(marks):
-            await redis.keep([*_mark_commands(experiment, marks)])
+            packed = msgspec.msgpack.encode([_packed(kept) for kept in marks])
+            table = keys_of(experiment, *MARK_TABLE)
+            await redis.keep([script(SET_MARKS, table, packed)])
         case LogEnd(position, digest):
             end = script(MOVE_TO, [key_of(experiment, "events")], position)
             own = "SET", key_of(experiment, "digest"), digest
@@ -239,15 +259,8 @@ async def put(redis: RedisConnection, experiment: str, item: Item) -> None:
                 raise StoreError("the store has a secret of its own already")
 
 
-def _mark_commands(experiment: str, marks: Sequence[KeptMark]) -> Iterator[Command]:
-    ages = key_of(experiment, "mark_ages")
-    for kept in marks:
-        if kept.keep_until is None:
-            yield "ZREM", ages, kept.identity
-        else:
-            yield "ZADD", ages, repr(kept.keep_until), kept.identity
-        key = key_of(experiment, "mark", kept.identity)
-        yield "SET", key, f"{kept.position} {kept.value}"
+def _packed(kept: KeptMark) -> tuple[object, ...]:
+    return kept.identity, kept.position, whole_seconds(kept.keep_until), kept.value
 
 
 # -- trim and erase --------------------------------------------------------------------------------
@@ -257,14 +270,10 @@ async def trim(redis: RedisConnection, experiment: str, cut: Cut, limit: int) ->
     names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "removed")
     keys = keys_of(experiment, "origin", *names)
     limits = limit, min(limit, ROWS_AT_ONCE)
-    ages, before = key_of(experiment, "mark_ages"), repr(cut.marks_before)
-    old = "ZRANGE", ages, "-inf", f"({before}", "BYSCORE", "LIMIT", 0, limit
     trimmed = script(TRIM, keys, cut.position, cut.row, *limits, int(cut.settles))
-    count, identities = await redis.all([trimmed, old])
-    if identities:
-        marks = [key_of(experiment, "mark", identity.decode()) for identity in identities]
-        count += await redis.do(*script(FORGET, [ages, *marks], before, *identities))
-    total: int = count
+    table, before = keys_of(experiment, *MARK_TABLE), repr(cut.marks_before)
+    forgotten = script(FORGET, table, before, min(limit, BUCKETS_AT_ONCE))
+    total: int = sum(await redis.all([trimmed, forgotten]))
     return total
 
 
@@ -284,11 +293,17 @@ async def erase(redis: RedisConnection, name: str, erasure: Erasure) -> None:
     await redis.keep(commands)
     if not erasure.forget:
         return
-    prefixes, marks = set(erasure.forget), key_of(name, "mark", "")
+    prefixes = set(erasure.forget)
     lengths = {len(prefix) for prefix in prefixes}  # many prefixes have a few lengths
-    async for keys in redis.keys(marks):
-        identities = [key.removeprefix(marks) for key in keys]
-        gone = [own for own in identities if any(own[:length] in prefixes for length in lengths)]
+    cursor: Cursor = START
+    while True:
+        marks, cursor = await _marks(redis, name, cursor, MARKS_AT_ONCE)
+        gone = [
+            kept.identity
+            for kept in marks
+            if any(kept.identity[:length] in prefixes for length in lengths)
+        ]
         if gone:
-            ages = "ZREM", key_of(name, "mark_ages"), *gone
-            await redis.keep([("UNLINK", *(marks + own for own in gone)), ages])
+            await redis.keep([script(DELETE_MARKS, keys_of(name, *MARK_TABLE), *gone)])
+        if cursor == START:
+            return
