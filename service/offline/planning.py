@@ -64,11 +64,11 @@ class Overhead:
 ROW_BYTES = (100, 300, 600, 1_200, 2_400, 4_800, 10_000, 20_000, 64_000)
 OVERHEADS: dict[Kind, Overhead] = {
     "sqlite": Overhead((103, 119, 152, 269, 1_731, 469, 820, 897, 970), 50, 92, 100),
-    "redis": Overhead((408, 422, 458, 516, 686, 926, 1_468, 2_426, 7_103), 319, 220, 116),
+    "redis": Overhead((218, 195, 217, 279, 457, 652, 1_240, 2_214, 7_035), 96, 34, 129),
     "postgresql": Overhead((187, 166, 177, 240, 541, 699, 845, 1_413, 3_067), 128, 227, 160),
 }
 """Measured: rows by `python -m benchmarks.log_size --rows`, events and marks on its pet shop (270
-and 38 bytes of content), as the memory of keys (Redis 7, `stream-node-max-entries 1`) or the pages
+and 38 bytes of content), as memory that is used (Redis 7, `stream-node-max-entries 1`) or the pages
 of tables and their indexes, less the content. SQLite has pages of 4 kB: a row of 2,100 bytes
 fills one alone."""
 
