@@ -126,6 +126,7 @@ def evaluate(
     from service.evaluation.report import table
     from service.evaluation.request import EvaluationRequest, Selection
     from service.evaluation.targets import read_definitions
+    from service.log.reading import Progress
 
     settings = read_settings(store=store)
     logged = None if policy_logged is None else frozenset(policy_logged)
@@ -145,7 +146,7 @@ def evaluate(
     )
     try:
         with progress() as say:
-            result = uvloop.run(evaluate_store(settings.store, request, say))
+            result = uvloop.run(evaluate_store(settings.store, request, Progress(say)))
     except Refused as fault:
         raise ConfigurationError(fault.detail) from fault
     if report == STDOUT:

@@ -8,11 +8,18 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from service.control.rewards import DELETED, EARLIER, OPEN, UNREADABLE, Rewards, read_decision
+from service.control.rewards import (
+    DELETED,
+    EARLIER,
+    OPEN,
+    UNREADABLE,
+    Rewards,
+    decision_pages,
+    read_decision,
+)
 from service.control.sample_ratio import Counts, ShownArms
 from service.control.sequences import Array, Index
 from service.log.reading import SILENT, Progress
-from service.log.replay import row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
 from service.serving.rederive import is_imported
@@ -68,10 +75,9 @@ async def read_outcomes(
     rewards = Rewards()
     await rewards.read(store, experiment, progress)
     rows = _Rows(rewards)
-    async for page in row_pages(store, experiment):
+    async for page in decision_pages(store, experiment, progress):
         for row in page:
             rows.take(row)
-        progress.tell(f"decisions read: {page[-1].number:,}")
     return rows.outcomes(), rewards
 
 

@@ -1,6 +1,7 @@
 """The events of a log, as those who judge its decisions need them: rewards and definitions."""
 
 from array import array
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from math import nan
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from service.definition.experiment import Definition
 from service.errors import StoreError, UnknownSchema
 from service.log.reading import Progress
-from service.log.replay import origin_of, replay
+from service.log.replay import origin_of, replay, row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
 from service.serving.rederive import is_whole, model_version
@@ -47,6 +48,17 @@ def read_decision(row: KeptRow) -> tuple[Decision, int] | None:
         return None
     version = model_version(decision)
     return (decision, version.position) if version and is_whole(decision) else None
+
+
+async def decision_pages(
+    store: Store, experiment: str, progress: Progress
+) -> AsyncIterator[list[KeptRow]]:
+    """Yield all decision rows, in their order. No page is empty."""
+    done, rows = 0, (await store.describe(experiment)).rows
+    async for page in row_pages(store, experiment):
+        yield page
+        done += len(page)
+        progress.share("decisions read", done, rows)
 
 
 @dataclass(frozen=True)
@@ -90,14 +102,14 @@ class Rewards:
 
     async def read(self, store: Store, experiment: str, progress: Progress) -> None:
         """Raises UnknownSchema, Damaged or LogGap where the events cannot be read."""
-        first = True
+        first, end = True, (await store.describe(experiment)).position
         async for position, event in replay(store, experiment):
             if first and position > 1:
                 self.begins = position - 1
                 await self._read_origin(store, experiment)
             first = False
             self._take(position, event)
-            progress.tell(f"rewards read: {position:,}")
+            progress.share("events read", position, end)
         keys = np.frombuffer(self._keys, np.int64)
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]

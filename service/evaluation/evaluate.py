@@ -7,23 +7,21 @@ from math import isfinite
 
 import numpy as np
 
-from service.errors import Invalid, NotFound
 from service.evaluation.answer import EvaluationAnswer, LoggedValue, PolicyEvaluation
 from service.evaluation.columns import Columns
 from service.evaluation.estimators import direct, estimate, over_logged
 from service.evaluation.intervals import adjusted, grouped
+from service.evaluation.policies import chosen_policies
 from service.evaluation.refusals import refusal, summarize
 from service.evaluation.report import sentence
-from service.evaluation.request import EvaluationRequest, PolicyFields, Selection
+from service.evaluation.request import EvaluationRequest
 from service.evaluation.rows import choose
-from service.evaluation.targets import GUESS, ExtraPolicies, with_policies
+from service.evaluation.targets import ExtraPolicies
 from service.evaluation.walk import Walk
-from service.log.reading import SILENT, Progress, Say, reading, single_experiment
+from service.log.reading import SILENT, Progress, reading, single_experiment
 from service.log.replicas import Replicas
 from service.log.stores import Store
-from service.naming import quoted
 from service.observability.telemetry import Telemetry
-from service.serving.traffic import no_policy
 
 UNTOLD = "imported with the chance of the shown arm alone"
 END = 1 << 62
@@ -36,19 +34,20 @@ Range = tuple[float, float]
 
 
 async def evaluate_store(
-    url: str, request: EvaluationRequest, say: Say | None = None
+    url: str, request: EvaluationRequest, progress: Progress = SILENT
 ) -> EvaluationAnswer:
     """Evaluate on a store, which is only read. Raises NotFound, Invalid, ConfigurationError, or
     StoreError where the log cannot be read."""
     async with reading(url) as store:
-        return await evaluate(store, request, Progress(say))
+        return await evaluate(store, request, progress)
 
 
 async def evaluate(
     store: Store, request: EvaluationRequest, progress: Progress = SILENT
 ) -> EvaluationAnswer:
     name = await single_experiment(store, request.experiment)
-    policies, added = await _policies(store, name, request)
+    state = await Replicas(store, Telemetry()).discover(name)
+    policies, added = chosen_policies(state, request)
     if not policies:  # the experiment has no shadows
         return _answer(name, request, Columns([]))
     selection = request.selection
@@ -131,44 +130,6 @@ def _by_start(
     for policy in policies:
         found[starts.get(policy, END)].append(policy)  # it was removed just now
     return {start: Columns(names, watched=True) for start, names in found.items()}
-
-
-async def _policies(
-    store: Store, name: str, request: EvaluationRequest
-) -> tuple[list[str], dict[str, PolicyFields]]:
-    """Those to evaluate, and of them those that never ran, checked against the current experiment
-    before the long work."""
-    state = await Replicas(store, Telemetry()).discover(name)
-    if state.deleted:
-        raise NotFound(f"experiment {quoted(name)} was deleted", path="experiment")
-    live, defined = state.learners, request.definitions
-    shadows = state.definition.shadows
-    choice = request.policies or defined or request.freeze or request.selection != Selection()
-    if request.shadows and choice:
-        raise Invalid(
-            "shadows are evaluated as they learn, on all decisions since they were defined: leave "
-            "out policies, definitions, frozen, and whatever chooses decisions",
-            path="shadows",
-        )
-    asked = list(shadows) if request.shadows else request.policies
-    if asked is None:
-        asked = [] if defined else list(live)
-    if unknown := [policy for policy in asked if policy not in live and policy not in shadows]:
-        raise no_policy(state, unknown[0], "policies")
-    if both := [policy for policy in defined if policy in state.definition.policies]:
-        raise Invalid(
-            f"the experiment has a policy {both[0]} already: give the definition another name",
-            path="definition",
-        )
-    if GUESS in live or GUESS in defined:
-        raise Invalid(f"a policy cannot be evaluated beside one named {GUESS}", path="policies")
-    guess = {GUESS: {"kind": "greedy", "features": ["intercept"]}}
-    with_policies(state.definition.model_dump(mode="json"), {**defined, **guess})
-    found = list(dict.fromkeys([*asked, *defined]))
-    if not found and not request.shadows:
-        raise Invalid("name at least one policy, or a definition", path="policies")
-    added = {each: shadows[each].model_dump(mode="json") for each in asked if each in shadows}
-    return found, {**added, **defined}
 
 
 def ranked(values: Iterable[PolicyEvaluation]) -> list[PolicyEvaluation]:

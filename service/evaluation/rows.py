@@ -12,10 +12,17 @@ from math import nan
 import numpy as np
 import numpy.typing as npt
 
-from service.control.rewards import DELETED, EARLIER, OPEN, UNREADABLE, Rewards, read_decision
+from service.control.rewards import (
+    DELETED,
+    EARLIER,
+    OPEN,
+    UNREADABLE,
+    Rewards,
+    decision_pages,
+    read_decision,
+)
 from service.evaluation.request import Selection
 from service.log.reading import SILENT, Progress
-from service.log.replay import row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
 from service.serving.rederive import is_imported
@@ -69,10 +76,9 @@ async def choose(
     rewards = Rewards()
     await rewards.read(store, experiment, progress)
     kept = _RowSelection(rewards, selection)
-    async for page in row_pages(store, experiment):
+    async for page in decision_pages(store, experiment, progress):
         for row in page:
             kept.take(row)
-        progress.tell(f"decisions read: {page[-1].number:,}")
     return kept.chosen()
 
 

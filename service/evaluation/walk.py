@@ -115,8 +115,10 @@ class Walk:
         folded, NotFound where it never held one of the policies."""
         rows = RowsByPosition(self._store, self._name, chosen.numbers, chosen.positions)
         self._erased = chosen.erased
-        done, state = 0, None
+        done, state, end = 0, None, (await self._store.describe(self._name)).position
         async for position, state in self._states():
+            if done in (0, len(chosen)):
+                progress.share("events replayed", position, end)
             async for index, made_at, payload in rows.up_to(position):
                 done += 1
                 progress.share("decisions evaluated", done, len(chosen))

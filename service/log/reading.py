@@ -24,6 +24,9 @@ BAR = 24
 Say = Callable[[str], None]
 """Takes one line of progress."""
 
+Count = Callable[[str, int, int], None]
+"""Takes progress as numbers: what is done, how many of them, of how many."""
+
 
 def readable_store(url: str) -> Store:
     """The store of another process, not yet opened. Raises ConfigurationError."""
@@ -82,19 +85,36 @@ async def single_experiment(store: Store, experiment: str | None) -> str:
 
 
 class Progress:
-    """Reports progress a few times a second, where there is somebody to report to."""
+    """Reports progress a few times a second, where there is somebody to report to: in lines for
+    people, or in numbers."""
 
-    def __init__(self, say: Say | None = None, clock: Clock = SYSTEM) -> None:
-        self._say, self._said, self._clock = say, -inf, clock
+    def __init__(
+        self, say: Say | None = None, clock: Clock = SYSTEM, count: Count | None = None
+    ) -> None:
+        self._say, self._count, self._clock = say, count, clock
+        self._said = -inf
 
     def tell(self, line: str) -> None:
-        if self._say and (now := self._clock.monotonic()) > self._said + SAY_SECONDS:
+        if self._say and self._is_due():
             self._say(line)
-            self._said = now
 
     def share(self, doing: str, done: int, of: int) -> None:
-        full = BAR * done // of
-        self.tell(f"{doing}: {'█' * full}{'░' * (BAR - full)} {done / of:.0%} of {of:,}")
+        """Report how many are done of how many. A log that grows meanwhile may have more."""
+        if not (self._say or self._count) or not self._is_due():
+            return
+        of = max(of, done)
+        if self._count:
+            self._count(doing, done, of)
+        if self._say:
+            full = BAR * done // of
+            self._say(f"{doing}: {'█' * full}{'░' * (BAR - full)} {done / of:.0%} of {of:,}")
+
+    def _is_due(self) -> bool:
+        """Say whether the last report is long enough ago, and count this one as the last."""
+        if (now := self._clock.monotonic()) <= self._said + SAY_SECONDS:
+            return False
+        self._said = now
+        return True
 
 
 SILENT = Progress()

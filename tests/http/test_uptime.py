@@ -91,3 +91,15 @@ def test_progress_is_told_at_once_and_then_now_and_then(clock: VirtualClock) -> 
         progress.tell(line)
     Progress(said.append).share("read", 1, 4)
     assert said == ["first", f"read: {'█' * 6}{'░' * 18} 25% of 4"]
+
+
+def test_progress_is_told_in_numbers_as_rarely(clock: VirtualClock) -> None:
+    """And a log that grew while it was read has more than was expected."""
+    told: list[tuple[str, int, int]] = []
+    progress = Progress(clock=clock, count=lambda *share: told.append(share))
+    progress.tell("a line for people")
+    progress.share("read", 1, 4)
+    progress.share("read", 2, 4)
+    clock.skip(1.0)
+    progress.share("read", 5, 4)
+    assert told == [("read", 1, 4), ("read", 5, 5)]

@@ -11,7 +11,7 @@ import pytest
 
 from service.control.rewards import DELETED, EARLIER, OPEN
 from service.definition.select_request import SelectRequest
-from service.errors import ConfigurationError, Invalid, NotFound
+from service.errors import Invalid, NotFound
 from service.evaluation.answer import EvaluationAnswer
 from service.evaluation.evaluate import evaluate
 from service.evaluation.report import table
@@ -184,13 +184,13 @@ def test_a_net_of_a_definition_is_trained_when_it_would_have_been(log: MemorySto
     [
         ({"policies": ["nobody"]}, NotFound, "nobody"),
         ({"definitions": {"lints": {"kind": "lints"}}}, Invalid, "another name"),
-        ({"definitions": {"idea": {"kind": "linucb", "alpha": -1.0}}}, ConfigurationError, "alpha"),
+        ({"definitions": {"idea": {"kind": "linucb", "alpha": -1.0}}}, Invalid, "alpha"),
         (
             {"definitions": {"idea": {"kind": "linucb", "features": ["colour"]}}},
-            ConfigurationError,
+            Invalid,
             "there is no feature 'colour'",
         ),
-        ({"definitions": {"idea": 3}}, ConfigurationError, "policies.idea"),
+        ({"definitions": {"idea": 3}}, Invalid, "policies.idea"),
     ],
 )
 def test_a_policy_that_cannot_be_evaluated_is_refused_in_words(
