@@ -10,6 +10,7 @@ from typing import Any
 from service.clock import SYSTEM, Clock
 from service.definition.experiment import load_definition
 from service.errors import ConfigurationError, Conflict, Invalid
+from service.evaluation.jobs import Jobs
 from service.evaluation.running import Worker
 from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
@@ -116,6 +117,7 @@ async def open_store_services(
         try:
             yield services
         finally:
+            await services.evaluations.close()
             await services.log.close()
     finally:
         await store.close()
@@ -164,7 +166,7 @@ def assemble(
     log = Log(store, settings, telemetry, clock, rng)
     settlements = Settlements(log, store, sealer, telemetry)
     experiments = Experiments(log.replicas, settings)
-    jobs = settings.store, settings.evaluation_seconds, settings.evaluation_queue
+    bounds = settings.store, settings.evaluation_seconds, settings.evaluation_queue, clock
     history = History(lambda: log.replicas.states, telemetry, clock)
     return Services(
         settings,
@@ -196,8 +198,8 @@ def assemble(
         Addresses(settings.trusted_proxies),
         history,
         Overview(log, store, telemetry, history, clock),
-        Worker(*jobs),
-        Verdicts(Worker(*jobs), Worker(*jobs), log, telemetry),
+        Jobs(Worker(*bounds), clock, rng),
+        Verdicts(Worker(*bounds), Worker(*bounds), log, telemetry),
     )
 
 

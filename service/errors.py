@@ -9,13 +9,13 @@ ForageError
 |  |- Misdirected       421     a host that this service does not answer for
 |  |- NotFound          404
 |  |- Conflict          409     the same identity with another value
-|  |- Busy              409     one of its kind is at work
 |  |- UnknownSecret     409     the log has units that were hashed under another secret
 |  |- Exhausted         409     nothing more can be learned of this arm
 |  |- Gone              410     too late
 |  |- PreconditionFailed 412    another revision than If-Match named
 |  |- TooLarge          413     more bytes than the key may send
 |  |- TooManyRequests   429     more than the rate of the key
+|  |  `- Busy           429     too many evaluations or verdicts are under way
 |  |- Starting          503     the log is still being recovered
 |  |- Overloaded        503     too many requests are under way
 |  `- Overdue           504     its caller has stopped waiting: nothing was done
@@ -32,6 +32,7 @@ ForageError
 |  |- FoldFailed                an event cannot be read or folded
 |  |- FoldedBeforeSkipped       an event that was folded here has been skipped since
 |  `- Damaged                   a checksum does not match
+|- ProcessEnded                 an evaluation's process ended before it answered
 |- NotLoggable                  an event that no replica could read back: it is not appended
 |- NotPositiveDefinite          a precision matrix lost its meaning
 `- ConfigurationError           a setting or an experiment file is wrong
@@ -106,12 +107,6 @@ class Conflict(Refused):
     title = "The request conflicts with what is recorded"
 
 
-class Busy(Refused):
-    status = 409
-    slug = "busy"
-    title = "Another one is at work"
-
-
 class UnknownSecret(Refused):
     status = 409
     slug = "unknown-secret"
@@ -152,6 +147,11 @@ class TooManyRequests(Refused):
     def __init__(self, detail: str, retry_after_s: int) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class Busy(TooManyRequests):
+    slug = "busy"
+    title = "Too many evaluations are under way"
 
 
 class Starting(Refused):
@@ -247,6 +247,10 @@ class FoldedBeforeSkipped(StoreError):
 
 
 class Damaged(StoreError):
+    pass
+
+
+class ProcessEnded(ForageError):
     pass
 
 

@@ -1,11 +1,10 @@
-"""One evaluation, or one verdict, in a process of its own: the job on standard input, the result on
-standard output.
+"""One evaluation, or one verdict, in a process of its own: the question on standard input, lines of
+progress and the result on standard output.
 
 The store's address may hold a password: on standard input no list of processes shows it.
 """
 
 import asyncio
-import json
 import os
 import sys
 
@@ -14,38 +13,44 @@ import msgspec
 from service.control.verdict import verdict_on
 from service.errors import ConfigurationError, Refused, StoreError, StoreUnavailable
 from service.evaluation.evaluate import evaluate_store
-from service.evaluation.running import Job, Result
-from service.log.reading import reading
+from service.evaluation.running import Answer, Line, Question, Refusal, Result, Step
+from service.log.reading import Progress, reading
 
 NICE = 10
 """Serving has priority."""
 
 
-async def _answer(job: Job) -> dict[str, object]:
-    if job.request is not None:
-        return (await evaluate_store(job.store, job.request)).model_dump()
-    async with reading(job.store) as store:
-        return (await verdict_on(store, job.experiment)).model_dump()
+def _write(line: Line) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
+    sys.stdout.flush()
 
 
-def run(job: Job) -> Result:
+async def _answer(question: Question) -> str:
+    progress = Progress(count=lambda doing, done, of: _write(Step(doing, done, of)))
+    if question.request is not None:
+        found = await evaluate_store(question.store, question.request, progress)
+        return found.model_dump_json()
+    async with reading(question.store) as store:
+        return (await verdict_on(store, question.experiment, progress)).model_dump_json()
+
+
+def run(question: Question) -> Result:
     try:
-        return Result(asyncio.run(_answer(job)))
+        return Answer(msgspec.Raw(asyncio.run(_answer(question))))
     except Refused as fault:
         path = fault.faults[0].path if fault.faults else ""
-        return Result(refused=type(fault).__name__, detail=fault.detail, path=path)
+        return Refusal(type(fault).__name__, fault.detail, path)
     except ConfigurationError as fault:
-        return Result(refused="Invalid", detail=str(fault), path="definition")
+        return Refusal("Invalid", str(fault), "definition")
     except StoreUnavailable as fault:
-        return Result(refused="StoreUnavailable", detail=str(fault))
+        return Refusal("StoreUnavailable", str(fault))
     except StoreError as fault:
-        return Result(refused="Invalid", detail=f"the log cannot be read: {fault}")
+        return Refusal("Invalid", f"the log cannot be read: {fault}")
 
 
 def main() -> None:
     os.nice(NICE)
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    json.dump(msgspec.structs.asdict(run(job)), sys.stdout)
+    _write(run(msgspec.json.decode(sys.stdin.buffer.read(), type=Question)))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,24 @@
 """The routes that judge policies: by what they earned, and by what they would have earned."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
-from pydantic import AwareDatetime, Field
+import msgspec
+from fastapi import APIRouter, Path, Response
+from pydantic import AwareDatetime, BaseModel, Field
 
 from service.bandits.kinds import AnyPolicy
 from service.control.report import DatedVerdict
+from service.errors import ProcessEnded, Refused, StoreUnavailable
 from service.evaluation.answer import EvaluationAnswer
+from service.evaluation.jobs import Job
+from service.evaluation.policies import chosen_policies
 from service.evaluation.request import EvaluationRequest, Selection
+from service.evaluation.running import RunState
 from service.features.declaration import Name
-from service.http.dependencies import ServicesDep, StateDep
+from service.http.dependencies import GrantDep, ServicesDep, StateDep
 from service.http.openapi import problems
-from service.http.schemas import Body
+from service.http.problems import problem, problem_of
+from service.http.schemas import Body, Problem
 from service.http.strict import StrictRoute
 
 router = APIRouter(tags=["observe"], route_class=StrictRoute)
@@ -76,18 +82,103 @@ class EvaluationBody(Body):
         )
 
 
-@router.post("/experiments/{experiment}/evaluations", responses=problems(400, 404, 409, 503))
-async def evaluate(
-    body: EvaluationBody, state: StateDep, services: ServicesDep
-) -> EvaluationAnswer:
-    """Estimate what policies would have earned on the log: live ones, or definitions that never
-    ran. It takes seconds to minutes, in a process of its own, one at a time. Where too many wait,
-    another is refused (409); one that takes too long is ended (422)."""
-    found = await services.evaluations.run(state.name, body.request(state.name))
-    return EvaluationAnswer.model_validate(found)
+class EvaluationProgress(BaseModel):
+    """An evaluation passes over the log several times, in this order."""
+
+    doing: str = Field(
+        description="What is counted in this pass: `events read`, `decisions read`, `events "
+        "replayed` or `decisions evaluated`."
+    )
+    done: int
+    of: int = Field(description="All of this pass.")
 
 
-@router.get("/experiments/{experiment}/shadows", responses=problems(404, 409, 503))
+class EvaluationJob(BaseModel):
+    """An evaluation from its start to its end."""
+
+    id: str
+    state: RunState = Field(
+        description="`waiting` for others, `running`, or ended: `done`, `failed`, `cancelled`."
+    )
+    seconds: float | None = Field(description="How long it has run, or ran. Null: it waits.")
+    progress: EvaluationProgress | None = Field(description="Null until the log is being read.")
+    result: EvaluationAnswer | None = Field(description="Null unless it is `done`.")
+    problem: Problem | None = Field(description="Why it has `failed`; else null.")
+
+    @classmethod
+    def of(cls, job: Job) -> "EvaluationJob":
+        run = job.run
+        return cls(
+            id=job.id,
+            state=run.state,
+            seconds=run.seconds,
+            progress=None
+            if run.step is None
+            else EvaluationProgress(**msgspec.structs.asdict(run.step)),
+            result=EvaluationAnswer.model_validate_json(run.task.result())
+            if run.state == "done"
+            else None,
+            problem=None if run.fault is None else _problem_of(run.fault),
+        )
+
+
+def _problem_of(fault: BaseException) -> Problem:
+    if isinstance(fault, Refused | StoreUnavailable):
+        return problem_of(fault)
+    detail = str(fault) if isinstance(fault, ProcessEnded) else "it was logged, and is a bug"
+    return problem(500, "evaluation-failed", "The evaluation failed", detail)
+
+
+EvaluationId = Annotated[str, Path(description="As the start of the evaluation was answered.")]
+
+ACCEPTED: dict[int | str, dict[str, Any]] = {
+    202: {
+        "description": "It waits or runs: ask for it at `Location`.",
+        "headers": {
+            "Location": {"description": "Path of the evaluation.", "schema": {"type": "string"}}
+        },
+    }
+}
+
+
+@router.post(
+    "/experiments/{experiment}/evaluations",
+    status_code=202,
+    responses={**problems(400, 404, 429, 503), **ACCEPTED},
+)
+async def start_evaluation(
+    body: EvaluationBody, state: StateDep, services: ServicesDep, grant: GrantDep, answer: Response
+) -> EvaluationJob:
+    """Start to estimate what policies would have earned on the log: live ones, or definitions that
+    never ran. It takes seconds to minutes, in a process of its own, one at a time; a few may wait,
+    half of them of one key (429). One that takes too long fails."""
+    request = body.request(state.name)
+    chosen_policies(state, request)
+    job = services.evaluations.start(state.name, request, grant.id if grant else "")
+    answer.headers["Location"] = f"/experiments/{state.name}/evaluations/{job.id}"
+    return EvaluationJob.of(job)
+
+
+@router.get("/experiments/{experiment}/evaluations/{id}", responses=problems(404, 503))
+async def get_evaluation(id: EvaluationId, state: StateDep, services: ServicesDep) -> EvaluationJob:
+    """How far an evaluation is, and once it has ended its result, or why it failed. The process
+    that started it knows it: the newest 8 ended ones of an experiment and 32 in all, for an hour
+    after their end."""
+    return EvaluationJob.of(services.evaluations.find(state.name, id))
+
+
+@router.delete(
+    "/experiments/{experiment}/evaluations/{id}",
+    status_code=204,
+    response_class=Response,
+    responses=problems(404, 503),
+)
+async def cancel_evaluation(id: EvaluationId, state: StateDep, services: ServicesDep) -> None:
+    """Cancel an evaluation that waits or runs, and its process; forget one that has ended."""
+    await services.evaluations.cancel(state.name, id)
+
+
+@router.get("/experiments/{experiment}/shadows", responses=problems(404, 503))
 async def get_shadows(state: StateDep, services: ServicesDep) -> EvaluationAnswer:
     """Estimate what each shadow would have earned on the decisions since it was defined as it is:
     the intervals to watch are `watched` and `over_logged_watched`. The log is read in a process of
@@ -95,7 +186,7 @@ async def get_shadows(state: StateDep, services: ServicesDep) -> EvaluationAnswe
     return EvaluationAnswer.model_validate(await services.verdicts.shadows(state))
 
 
-@router.get("/experiments/{experiment}/verdict", responses=problems(404, 409, 503))
+@router.get("/experiments/{experiment}/verdict", responses=problems(404, 503))
 async def get_verdict(state: StateDep, services: ServicesDep) -> DatedVerdict:
     """Say which policy pays: each compared with the control, by the decisions whose policy was
     drawn. It reads the whole log, in a process of its own, and is kept for ten times as long as

@@ -19,6 +19,8 @@ MEANING = {
     413: "The body is too large.",
     415: "The body is compressed: send it without `Content-Encoding`.",
     422: "The request is not valid; `errors` says where.",
+    429: "More requests than the rate of the key, or too many evaluations under way: try again "
+    "after `Retry-After` seconds.",
     504: "The caller's time was over before this was begun: nothing was changed.",
     503: "The service is starting, its log cannot be written, or too many requests are under way: "
     "try again after `Retry-After` seconds.",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.clock import Clock
-from service.evaluation.running import Worker
+from service.evaluation.jobs import Jobs
 from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
@@ -57,5 +57,5 @@ class Services:
     addresses: Addresses
     history: History
     overview: Overview
-    evaluations: Worker
+    evaluations: Jobs
     verdicts: Verdicts

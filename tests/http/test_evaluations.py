@@ -1,15 +1,15 @@
-"""POST /experiments/{name}/evaluations: what a console asks, answered from another process."""
+"""Evaluations over HTTP with their real processes: what they find, and how they end."""
 
-import asyncio
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from service.evaluation import running
-from service.evaluation.request import EvaluationRequest
-from tests.support.service import Wire, paths, serving
+from tests.support.evaluated import estimates, evaluated
+from tests.support.service import Wire, serving
 
 pytestmark = pytest.mark.process
 
@@ -29,9 +29,7 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 
 
 def test_live_policies_are_estimated_with_intervals(wire: Wire) -> None:
-    answer = wire.post(PATH, {"decisions": 1_000})
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
+    found = estimates(wire, {"decisions": 1_000})
     assert (found["experiment"], found["decisions"]) == ("shop", DECISIONS)
     assert sum(found["logged_by"].values()) == DECISIONS
     by_name = {each["policy"]: each for each in found["policies"]}
@@ -50,79 +48,94 @@ def test_live_policies_are_estimated_with_intervals(wire: Wire) -> None:
 def test_a_definition_that_never_ran_is_estimated(wire: Wire) -> None:
     """And the value of the first slot is told by that name."""
     body = {"definition": {"idea": {"kind": "lints", "draws": 64, "epsilon": 0.1}}}
-    found = wire.post(PATH, {**body, "slates": "first_slot"}).json()
+    found = estimates(wire, {**body, "slates": "first_slot"})
     assert found["metric"] == "reward_of_first_slot"
     [idea] = found["policies"]
     assert (idea["policy"], idea["never_ran"], idea["refused"]) == ("idea", True, None)
 
 
 def test_what_cannot_be_told_is_refused_in_words(wire: Wire) -> None:
-    [found] = wire.post(PATH, {"policies": ["lints"], "decisions": 20}).json()["policies"]
+    [found] = estimates(wire, {"policies": ["lints"], "decisions": 20})["policies"]
     assert "at least 50 are needed" in found["refused"]
     assert (found["estimates"], found["direct_method"]) == ({}, None)
-    assert wire.post("/experiments/mall/evaluations", {}).status_code == 404
-    with serving() as in_memory:  # no other process can read it
-        answer = in_memory.post(PATH, {})
-    assert answer.status_code == 422
-    assert "memory://" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "path"),
-    [
-        ({"policies": ["nobody"]}, 404, "policies"),
-        ({"definition": {"lints": {"kind": "random"}}}, 422, "definition"),
-        ({"definition": {"idea": {"kind": "lints", "features": ["colour"]}}}, 422, "definition"),
-        ({"definition": {"idea": {"kind": "oracle"}}}, 422, "definition.idea.kind"),
-        ({"decisions": 0}, 422, "decisions"),
-        ({"policies": []}, 422, "policies"),
-        ({"confidence": 1}, 422, "confidence"),
-        ({"since": "yesterday"}, 422, "since"),
-        ({"slates": "first"}, 422, "slates"),
-        ({"surprise": 1}, 422, "surprise"),
-    ],
-)
-def test_what_is_wrong_is_refused_and_told_where(
-    wire: Wire, body: dict[str, object], status: int, path: str
+def test_a_process_reports_its_progress(wire: Wire) -> None:
+    job = evaluated(wire, {})
+    counted, done, of = job["progress"].values()
+    assert counted in ("events read", "decisions read", "events replayed", "decisions evaluated")
+    assert 0 < done <= of
+    assert job["seconds"] > 0
+
+
+def workers() -> list[int]:
+    """Return the evaluating processes that this process has started."""
+    found = []
+    for path in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            found += [child] if b"service.evaluation.worker" in command else []
+    return found
+
+
+def stopped(wire: Wire) -> tuple[str, int]:
+    """Start an evaluation whose process goes on only when the test says so: its path and process.
+    It can still be killed."""
+    path = wire.post(PATH, {}).headers["location"]
+    wire.until(lambda: bool(workers()))
+    [process] = workers()
+    os.kill(process, signal.SIGSTOP)
+    assert wire.get(path).json()["state"] == "running"
+    return path, process
+
+
+def test_a_cancelled_evaluation_leaves_no_process(wire: Wire) -> None:
+    path, process = stopped(wire)
+    assert wire.delete(path).status_code == 204
+    assert not Path(f"/proc/{process}").exists()
+    assert wire.get(path).json()["state"] == "cancelled"
+    assert evaluated(wire, {"policies": ["lints"]})["state"] == "done"
+
+
+def test_a_process_that_is_killed_is_a_failed_evaluation(wire: Wire) -> None:
+    path, process = stopped(wire)
+    os.kill(process, signal.SIGKILL)
+    wire.until(lambda: wire.get(path).json()["state"] != "running")
+    job = wire.get(path).json()
+    assert job["state"] == "failed"
+    assert "was ended by SIGKILL" in job["problem"]["detail"]
+    assert evaluated(wire, {"policies": ["lints"]})["state"] == "done"
+
+
+def test_a_process_that_crashes_is_a_failed_evaluation(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer = wire.post(PATH, body)
-    assert answer.status_code == status, answer.text
-    assert paths(answer.json()) == [path]
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+    job = evaluated(wire, {})
+    assert job["state"] == "failed"
+    assert "was ended with status 1" in job["problem"]["detail"]
+    assert "the log of the service has its errors" in job["problem"]["detail"]
+    assert "the process of an evaluation was ended with status 1" in caplog.text
 
 
-def test_one_runs_at_a_time_and_few_wait(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire.services.evaluations, "_most", 1)
-
-    async def three() -> list[httpx.Response]:
-        asked = [wire.client.post(PATH, json={"policies": ["lints"]}) for _ in range(3)]
-        return await asyncio.gather(*asked)
-
-    answers = wire.run(three())
-    assert sorted(answer.status_code for answer in answers) == [200, 200, 409]
-    assert "1 wait already" in next(a for a in answers if a.status_code == 409).text
+def test_the_end_of_the_service_ends_the_process(tmp_path: Path) -> None:
+    with serving(store=f"sqlite:///{tmp_path}/forage.db") as service:
+        _, process = stopped(service)
+    assert not Path(f"/proc/{process}").exists()
 
 
 def test_one_that_takes_too_long_is_ended_and_another_can_be_asked(wire: Wire) -> None:
-    evaluations = wire.services.evaluations
-    seconds, evaluations._seconds = evaluations._seconds, 0.05
+    worker = wire.services.evaluations._worker
+    seconds, worker._seconds = worker._seconds, 0.05
     try:
-        answer = wire.post(PATH, {})
+        job = evaluated(wire, {})
     finally:
-        evaluations._seconds = seconds
-    assert answer.status_code == 422
-    assert "longer than 0.05 seconds" in answer.json()["detail"]
-    assert wire.post(PATH, {"policies": ["lints"], "decisions": 20}).status_code == 200
-
-
-def test_a_caller_who_goes_away_ends_it(wire: Wire) -> None:
-    async def leave() -> None:
-        task = asyncio.create_task(wire.services.evaluations.run(EvaluationRequest("shop")))
-        await asyncio.sleep(0.05)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    wire.run(leave())
-    assert not wire.services.evaluations.busy
+        worker._seconds = seconds
+    assert job["state"] == "failed"
+    assert "longer than 0.05 seconds" in job["problem"]["detail"]
+    assert workers() == []
+    assert evaluated(wire, {"policies": ["lints"], "decisions": 20})["state"] == "done"
 
 
 def test_the_store_s_address_is_in_no_list_of_processes() -> None:

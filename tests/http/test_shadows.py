@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from service.errors import Invalid
+from service.evaluation.policies import chosen_policies
 from service.evaluation.request import EvaluationRequest, Selection
+from tests.support.evaluated import estimates
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 from tests.unit.folding import shop
 
@@ -48,8 +50,8 @@ def test_a_shadow_is_valued_since_it_is_there(tmp_path: Path) -> None:
         assert first["over_logged_watched"][0] < first["over_logged"]
         assert "valid at any time" in found["sentence"]
         assert "at least 50 are needed" in by_name["second"]["refused"]
-        evaluated = wire.post("/experiments/shop/evaluations", {"policies": ["main", "first"]})
-        named = {each["policy"]: each["never_ran"] for each in evaluated.json()["policies"]}
+        evaluated = estimates(wire, {"policies": ["main", "first"]})
+        named = {each["policy"]: each["never_ran"] for each in evaluated["policies"]}
         assert named == {"main": False, "first": True}
         define(wire)
         empty = wire.get(PATH).json()
@@ -81,10 +83,10 @@ def test_a_shadow_of_a_newer_feature_takes_nothing_from_another(tmp_path: Path) 
         assert before["learned_from"] >= 139
 
 
-@pytest.mark.process
-def test_shadows_are_evaluated_on_all_of_their_decisions(tmp_path: Path) -> None:
-    with serving(store=f"sqlite:///{tmp_path}/forage.db") as wire:
+def test_shadows_are_evaluated_on_all_of_their_decisions() -> None:
+    with serving() as wire:
         define(wire, first=SHADOW)
+        state = wire.services.log.replicas.states["shop"]
         for request in (
             EvaluationRequest("shop", shadows=True, freeze=True),
             EvaluationRequest("shop", shadows=True, policies=["main"]),
@@ -92,7 +94,7 @@ def test_shadows_are_evaluated_on_all_of_their_decisions(tmp_path: Path) -> None
             EvaluationRequest("shop", shadows=True, selection=Selection(newest=10)),
         ):
             with pytest.raises(Invalid, match="leave out policies, definitions"):
-                wire.run(wire.services.evaluations.run("shop", request))
+                chosen_policies(state, request)
 
 
 def test_a_shadow_decides_nothing() -> None:

@@ -1,0 +1,29 @@
+"""Evaluations over HTTP, from their start to their end."""
+
+from tests.support.service import Json, Wire
+
+ENDED = ("done", "failed", "cancelled")
+
+
+def evaluated(wire: Wire, body: Json, experiment: str = "shop") -> Json:
+    """Start an evaluation, wait for its end, and return the job."""
+    answer = wire.post(f"/experiments/{experiment}/evaluations", body)
+    assert answer.status_code == 202, answer.text
+    path, job = answer.headers["location"], answer.json()
+
+    def ended() -> bool:
+        nonlocal job
+        job = wire.get(path).json()
+        return job["state"] in ENDED
+
+    wire.until(ended)
+    found: Json = job
+    return found
+
+
+def estimates(wire: Wire, body: Json, experiment: str = "shop") -> Json:
+    """Return the result of an evaluation that does not fail."""
+    job = evaluated(wire, body, experiment)
+    assert job["state"] == "done", job["problem"]
+    result: Json = job["result"]
+    return result
