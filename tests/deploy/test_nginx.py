@@ -30,13 +30,13 @@ def settings() -> Settings:
 
 
 def test_it_passes_requests_to_the_port_of_the_service() -> None:
-    [upstream] = values("server")
-    assert upstream.split()[0] == f"127.0.0.1:{Settings().port}"
-    assert set(values("proxy_pass")) == {"http://forage"}
+    servers = {each.split()[0] for each in values("server")}
+    assert servers == {f"127.0.0.1:{Settings().port}"}
+    assert set(values("proxy_pass")) == {"http://forage", "http://evaluations"}
 
 
 def test_the_service_trusts_it_and_sees_the_address_of_the_client() -> None:
-    [upstream] = values("server")
+    upstream = values("server")[0]
     assert ip_address(upstream.partition(":")[0]) in settings().trusted_proxies[0]
     assert {"X-Forwarded-For $remote_addr", 'Forwarded ""'} <= set(values("proxy_set_header"))
     seen = Addresses(settings().trusted_proxies).of(
@@ -64,12 +64,23 @@ def test_its_bounds_are_those_of_the_service() -> None:
 
 def test_it_asks_another_replica_where_one_restarts() -> None:
     assert values("proxy_next_upstream") == ["error timeout http_503 non_idempotent"]
-    [upstream] = values("server")
-    assert upstream.split()[1:] == ["max_fails=1", "fail_timeout=1s"]
+    for upstream in values("server"):
+        assert upstream.split()[1:] == ["max_fails=1", "fail_timeout=1s"]
+
+
+def test_evaluations_of_an_experiment_are_those_of_one_replica() -> None:
+    assert values("hash") == ["$experiment consistent"]
+    [path] = re.findall(r"location ~ (\S*evaluations\S*) \{\s+proxy_pass http://evaluations;", TEXT)
+    place = re.compile(path.replace("?<", "?P<"))
+    for found in ("/experiments/shop/evaluations", "/experiments/shop/evaluations/1f0c"):
+        assert place.search(found)["experiment"] == "shop"  # type: ignore[index]
+    assert not place.search("/experiments/shop/arms/evaluations")
+    assert not place.search("/experiments/shop/shadows")
 
 
 def test_it_reads_slow_clients_itself_and_closes_idle_connections_first() -> None:
     assert values("proxy_request_buffering") == values("proxy_buffering") == ["on"]
     assert values("proxy_http_version") == ["1.1"]
     assert 'Connection ""' in values("proxy_set_header")
-    assert number(values("keepalive_timeout")[0]) < Settings().keep_alive_seconds
+    for seconds in values("keepalive_timeout"):
+        assert number(seconds) < Settings().keep_alive_seconds

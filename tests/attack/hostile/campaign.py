@@ -24,6 +24,9 @@ SATURATION_S: Final = 4.0
 ROUNDS: Final = 40
 """At most: of a campaign that does not come to its end."""
 DRAIN_S: Final = 5.0
+EVALUATED_S: Final = 80.0
+"""The victim's evaluation has ended by then: two of the attacker's may run before it (the half of
+the places that one key has), each for 20 seconds."""
 RATIO, P99_MS = 2.0, 20.0
 """The victim's p99 under attack at most doubles, or stays below so many milliseconds."""
 MEMORY_MIB: Final = 512
@@ -131,13 +134,20 @@ class _Campaign:
         await asyncio.sleep(WINDOW_S / 2)
         headers = self._ground.keys.headers(VICTIM)
         path = f"/experiments/{VICTIM}/evaluations"
-        answer = await asyncio.to_thread(
-            self._ground.running.client.post, path, json={"decisions": 200}, headers=headers
-        )
-        if answer.status_code != 200:
+        ask, body = self._ground.running.client.request, {"decisions": 200}
+        answer = await asyncio.to_thread(ask, "POST", path, json=body, headers=headers)
+        if answer.status_code != 202:
             self._found.violations.append(
                 f"an evaluation of tenant {VICTIM} was answered {answer.status_code}"
             )
+            return
+        job, deadline = answer.json(), monotonic() + EVALUATED_S
+        while job["state"] in ("waiting", "running") and monotonic() < deadline:
+            await asyncio.sleep(0.5)
+            answer = await asyncio.to_thread(ask, "GET", f"{path}/{job['id']}", headers=headers)
+            job = answer.json()
+        if job["state"] != "done":
+            self._found.violations.append(f"an evaluation of tenant {VICTIM} is {job['state']}")
 
     def _judge(self) -> None:
         found = self._found
