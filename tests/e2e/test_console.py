@@ -2,9 +2,12 @@
 changes, keys, a service that goes away, and names that are nobody's markup."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +18,7 @@ from service.definition.experiment import RewardRules
 from service.state.reward_statistics import RewardSums, interval
 from tests.cli.forage import Serving, environment, serving, started
 from tests.e2e.conftest import Console
+from tests.support.evaluated import stop, workers
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, ViewportSize
@@ -29,6 +33,7 @@ POLICIES = ("linucb", "lints")
 VISITS = 250
 RATE = 10  # a second: it goes on for as long on any machine
 REPLAY_MS = 240_000
+WORKER_S = 60.0
 
 
 @pytest.fixture
@@ -377,3 +382,79 @@ def test_what_a_policy_would_have_earned_is_estimated(
     snips = rows.filter(has=page.get_by_text("SNIPS", exact=True))
     assert snips.locator('td[data-label="Reward a decision"]').inner_text() == f"{mean:.2f}"
     shoot(page, shots, "evaluation")
+
+
+def stopped(page: "Page", service: Serving) -> int:
+    """Ask for an evaluation whose process never ends by itself; return the process."""
+    page.get_by_role("button", name="Evaluate").click()
+    deadline = time.monotonic() + WORKER_S
+    while not workers(service.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return stop(service.pid)
+
+
+def test_an_evaluation_is_watched_and_cancelled(
+    service: Serving, page: "Page", shots: Path
+) -> None:
+    """It goes on while the page is reloaded or shows another view."""
+    service.visit()
+    go(page, service, "evaluation")
+    process = stopped(page, service)
+    cancel = page.get_by_role("button", name="Cancel", exact=True)
+    progress = page.get_by_role("progressbar", name="Progress of the evaluation")
+    for come_back in (lambda: None, page.reload, lambda: away(page, service)):
+        come_back()
+        page.get_by_text("At work for").wait_for()
+        progress.wait_for()
+        cancel.wait_for()
+        assert page.get_by_role("button", name="Evaluate").is_disabled()
+    shoot(page, shots, "evaluation-running")
+    assert workers(service.pid) == [process]
+    cancel.click()
+    page.get_by_text("Cancelled.").wait_for()
+    assert workers(service.pid) == []
+    assert not cancel.is_visible()
+    assert not progress.is_visible()
+    page.reload()
+    page.get_by_role("button", name="Evaluate").click()
+    page.get_by_text(re.compile(r"Took .*\.")).wait_for(timeout=120_000)
+
+
+def away(page: "Page", service: Serving) -> None:
+    """Look at another view, and come back."""
+    go(page, service, "arms")
+    go(page, service, "evaluation")
+
+
+def test_an_evaluation_whose_process_is_killed_says_so(service: Serving, page: "Page") -> None:
+    service.visit()
+    go(page, service, "evaluation")
+    os.kill(stopped(page, service), signal.SIGKILL)
+    alert = page.get_by_role("alert").filter(has_text="The evaluation failed")
+    alert.wait_for()
+    assert "was ended by SIGKILL" in alert.inner_text()
+    assert page.get_by_role("button", name="Evaluate").is_enabled()
+
+
+def test_an_evaluation_that_a_restart_has_lost_is_told_and_can_be_asked_again(
+    tmp_path: Path, page: "Page", console: Console, shots: Path
+) -> None:
+    gone = ["ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE"]
+    console.expected = [*gone, "503", "404"]
+    with serving(tmp_path) as first:
+        first.visit()
+        go(page, first, "evaluation")
+        process = stopped(page, first)
+        page.get_by_text("At work for").wait_for()
+        first.stop()
+        assert not Path(f"/proc/{process}").exists()
+        page.get_by_text("does not answer; asking again").wait_for()
+        port = first.url.rpartition(":")[2]
+    with serving(tmp_path, "--port", port):
+        lost = page.get_by_role("alert").get_by_text("no longer knows this evaluation")
+        lost.wait_for(timeout=40_000)
+        shoot(page, shots, "evaluation-lost")
+        page.get_by_role("button", name="Evaluate").click()
+        page.get_by_text(re.compile(r"Took .*\.")).wait_for(timeout=120_000)
+        assert not lost.is_visible()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.evaluation import running
-from tests.support.evaluated import estimates, evaluated
+from tests.support.evaluated import estimates, evaluated, stop, workers
 from tests.support.service import Wire, serving
 
 pytestmark = pytest.mark.process
@@ -68,23 +68,12 @@ def test_a_process_reports_its_progress(wire: Wire) -> None:
     assert job["seconds"] > 0
 
 
-def workers() -> list[int]:
-    """Return the evaluating processes that this process has started."""
-    found = []
-    for path in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
-            found += [child] if b"service.evaluation.worker" in command else []
-    return found
-
-
 def stopped(wire: Wire) -> tuple[str, int]:
     """Start an evaluation whose process goes on only when the test says so: its path and process.
     It can still be killed."""
     path = wire.post(PATH, {}).headers["location"]
-    wire.until(lambda: bool(workers()))
-    [process] = workers()
-    os.kill(process, signal.SIGSTOP)
+    wire.until(lambda: bool(workers(os.getpid())))
+    process = stop(os.getpid())
     assert wire.get(path).json()["state"] == "running"
     return path, process
 
@@ -134,7 +123,7 @@ def test_one_that_takes_too_long_is_ended_and_another_can_be_asked(wire: Wire) -
         worker._seconds = seconds
     assert job["state"] == "failed"
     assert "longer than 0.05 seconds" in job["problem"]["detail"]
-    assert workers() == []
+    assert workers(os.getpid()) == []
     assert evaluated(wire, {"policies": ["lints"], "decisions": 20})["state"] == "done"
 
 

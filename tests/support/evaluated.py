@@ -1,4 +1,8 @@
-"""Evaluations over HTTP, from their start to their end."""
+"""Evaluations over HTTP, from their start to their end, and their processes."""
+
+import os
+import signal
+from pathlib import Path
 
 from tests.support.service import Json, Wire
 
@@ -27,3 +31,21 @@ def estimates(wire: Wire, body: Json, experiment: str = "shop") -> Json:
     assert job["state"] == "done", job["problem"]
     result: Json = job["result"]
     return result
+
+
+def workers(service: int) -> list[int]:
+    """Return the evaluating processes of the process of a service."""
+    found = []
+    for path in Path(f"/proc/{service}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            command = Path(f"/proc/{child}/cmdline").read_bytes()
+            found += [child] if b"service.evaluation.worker" in command else []
+    return found
+
+
+def stop(service: int) -> int:
+    """Stop the evaluating process of a service, and return it: it neither ends nor goes on, but can
+    be killed."""
+    [process] = workers(service)
+    os.kill(process, signal.SIGSTOP)
+    return process

@@ -1,6 +1,7 @@
-// What policies would have earned on the log: live ones, or definitions that never ran.
+// What policies would have earned on the log: live ones, or definitions that never ran. An evaluation
+// is a job of the service: this tab remembers its id and watches it.
 
-import { Refusal, get, of, post } from "../api.js";
+import { Refusal, get, of, post, remove } from "../api.js";
 import { field, reason } from "../dialog.js";
 import { coded, fact, h, section } from "../dom.js";
 import { count, figure, measured, moment, percent, span, within } from "../format.js";
@@ -18,13 +19,20 @@ const MEANING = {
   dm: "The model of rewards alone: its bias is not known, so that it has no interval.",
 };
 const LONGEST_MS = 900_000;
+const POLL_MS = 1_000;
+const AGAIN = [0, 429, 503]; // no answer, too many requests, a start: the job may go on
+const STORED = "forage.evaluation.";
+const LOST =
+  "The service no longer knows this evaluation: it was restarted, or the result is too old. Evaluate again.";
 const EVERY_MS = 10_000; // the service remembers values of shadows for as long
 const EXAMPLE = '{"linucb_bold": {"kind": "linucb", "alpha": 3}}';
 
 export function evaluation(app) {
   const names = app.status.experiments.find((each) => each.name === app.name)?.policies ?? [];
-  let started = 0;
-  let ticking = 0;
+  const stored = STORED + app.name;
+  let timer = 0;
+  let turn = 0; // of the answers that still matter
+  let closed = false;
   let asked = -Infinity;
 
   const live = names.map((name) => [name, h("input", { type: "checkbox", checked: true })]);
@@ -40,6 +48,8 @@ export function evaluation(app) {
   const firstSlot = h("input", { type: "checkbox" });
   const definition = h("textarea", { rows: 4, spellcheck: "false", placeholder: EXAMPLE });
   const go = h("button", { type: "submit", class: "primary" }, "Evaluate");
+  const stop = h("button", { type: "button", hidden: true, onclick: cancel }, "Cancel");
+  const bar = h("progress", { "aria-label": "Progress of the evaluation", hidden: true });
   const fault = h("p", { class: "fault", role: "alert", hidden: true });
   const told = h("p", { class: "told", role: "status" });
   const shadows = h("div", { class: "view" });
@@ -74,7 +84,8 @@ export function evaluation(app) {
       field("By name, as in an experiment's definition (JSON)", definition),
     ),
     fault,
-    h("div", { class: "head" }, go, told),
+    h("div", { class: "head" }, go, stop, told),
+    bar,
   );
   const node = h(
     "div",
@@ -87,7 +98,7 @@ export function evaluation(app) {
       h(
         "p",
         { class: "told" },
-        "Estimated from the log and its propensities, off-policy: nobody is shown anything. It takes seconds to minutes, in a process of its own.",
+        "Estimated from the log and its propensities, off-policy: nobody is shown anything. It takes seconds to minutes, in a process of its own, and goes on while you look at other views.",
       ),
       form,
     ),
@@ -113,24 +124,85 @@ export function evaluation(app) {
   async function run() {
     fault.hidden = true;
     go.disabled = true;
-    started = Date.now();
-    ticking = setInterval(progress, 1_000);
-    progress();
     try {
-      show(results, "Estimates", await post(of(app.name, "evaluations"), body(), {}, LONGEST_MS));
-      told.textContent = `Took ${span((Date.now() - started) / 1000)}.`;
+      watch(await post(of(app.name, "evaluations"), body()));
     } catch (refused) {
-      fault.textContent = reason(refused);
-      fault.hidden = false;
-      told.textContent = "";
-    } finally {
-      clearInterval(ticking);
-      go.disabled = false;
+      end("", refused);
     }
   }
 
-  function progress() {
-    told.textContent = `At work for ${span((Date.now() - started) / 1000)}.`;
+  /** Show what the service says of the job, and ask again until it has ended. */
+  function watch(job) {
+    sessionStorage.setItem(stored, job.id);
+    if (job.state === "done") {
+      show(results, "Estimates", job.result);
+      end(`Took ${span(job.seconds)}.`);
+    } else if (job.state === "failed") {
+      const { status, title, detail, errors } = job.problem;
+      forget("", new Refusal(status, title, detail, errors));
+    } else if (job.state === "cancelled") {
+      forget("Cancelled.");
+    } else {
+      underway(job);
+      again(job.id);
+    }
+  }
+
+  function underway({ seconds, progress }) {
+    const counted = progress ? `; ${progress.doing}: ${count(progress.done)} of ${count(progress.of)}` : "";
+    told.textContent = seconds === null ? "Waiting for other evaluations." : `At work for ${span(seconds)}${counted}.`;
+    if (progress) {
+      bar.max = progress.of;
+      bar.value = progress.done;
+    } else bar.removeAttribute("value");
+    go.disabled = true;
+    bar.hidden = stop.hidden = stop.disabled = false;
+  }
+
+  function again(id, after = POLL_MS) {
+    const mine = ++turn;
+    if (!closed) timer = setTimeout(() => poll(id, mine), after);
+  }
+
+  async function poll(id, mine) {
+    try {
+      const job = await get(of(app.name, "evaluations", id));
+      if (mine === turn) watch(job);
+    } catch (refused) {
+      if (!(refused instanceof Refusal)) throw refused;
+      if (mine !== turn) return;
+      if (AGAIN.includes(refused.status)) {
+        told.textContent = "The service does not answer; asking again.";
+        again(id);
+      } else forget("", refused.status === 404 ? new Error(LOST) : refused);
+    }
+  }
+
+  async function cancel() {
+    stop.disabled = true;
+    turn += 1;
+    clearTimeout(timer);
+    const id = sessionStorage.getItem(stored);
+    try {
+      await remove(of(app.name, "evaluations", id));
+      forget("Cancelled.");
+    } catch (refused) {
+      if (refused.status === 404) forget("", new Error(LOST));
+      else again(id);
+    }
+  }
+
+  function forget(text, refused = null) {
+    sessionStorage.removeItem(stored);
+    end(text, refused);
+  }
+
+  function end(text, refused = null) {
+    told.textContent = text;
+    fault.textContent = refused ? reason(refused) : "";
+    fault.hidden = !refused;
+    bar.hidden = stop.hidden = true;
+    go.disabled = false;
   }
 
   /** Ask what the shadows would have earned, unless that was lately. */
@@ -301,5 +373,13 @@ export function evaluation(app) {
     return list.node;
   }
 
-  return { node, refresh, destroy: () => clearInterval(ticking) };
+  function destroy() {
+    closed = true;
+    turn += 1;
+    clearTimeout(timer);
+  }
+
+  const left = sessionStorage.getItem(stored);
+  if (left) again(left, 0);
+  return { node, refresh, destroy };
 }
