@@ -135,7 +135,7 @@ class Worker:
     def __init__(self, store: str, seconds: float, waiting: int, clock: Clock = SYSTEM) -> None:
         self._store, self._seconds, self._most = store, seconds, waiting
         self._clock, self._one = clock, asyncio.Lock()
-        self._runs = set[Run]()
+        self._runs = list[Run]()
 
     @property
     def places(self) -> int:
@@ -152,8 +152,8 @@ class Worker:
             raise Busy(f"one runs and {waiting}: ask again when one has ended", RETRY_AFTER_S)
         question = msgspec.json.encode(Question(self._store, experiment, request))
         run = Run(lambda run: self._in_turn(run, question), self._clock)
-        self._runs.add(run)
-        run.task.add_done_callback(lambda _: self._runs.discard(run))
+        self._runs.append(run)
+        run.task.add_done_callback(lambda _: self._runs.remove(run))
         return run
 
     async def run(

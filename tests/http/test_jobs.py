@@ -241,13 +241,23 @@ def test_a_job_belongs_to_its_experiment_and_its_process(
         expect_problem(replica.get(path), 404)
 
 
-def test_the_end_of_a_service_cancels_its_jobs(clock: VirtualClock) -> None:
+def test_the_end_of_a_service_cancels_its_jobs_before_its_log_is_closed(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = []
     with serving(clock=clock) as wire:
         worker = holding(wire, clock)
         for _ in range(3):
             start(wire)
-        runs = list(worker._runs)
-    assert [run.state for run in runs] == ["cancelled"] * 3
+        runs, log = list(worker._runs), wire.services.log
+        close = log.close
+
+        async def closed() -> None:
+            states.extend(run.state for run in runs)
+            await close()
+
+        monkeypatch.setattr(log, "close", closed)
+    assert states == ["cancelled"] * 3
     assert len(worker.processes) == 1
     assert worker.processes[0][1].cancelled()
 
