@@ -5,6 +5,7 @@ drift        ten arms whose tastes turn a quarter of a circle in 10,000 visits
 payments     ten arms, rewards of a narrow normal noise
 own_effects  twenty arms with features, and tastes that their features do not explain
 two_arms     clicks of .50 and .45, and no context
+useless_N    eleven arms, one clicked with .25 and the others with .10, whatever N columns say
 thirds       a classification data set, each class in three by the values of a column
 """
 
@@ -204,9 +205,19 @@ class TwoArms(Drawn):
         return np.array([0.50, 0.45] if visit.odd else [0.45, 0.50])
 
 
+class Useless(Drawn):
+    """Arms of which the middle one is the best for everybody: the context says nothing."""
+
+    def means(self, visit: Visit) -> Array:
+        means = np.full(self.arms, 0.10)
+        means[self.arms // 2] = 0.25
+        return means
+
+
 DRAWN: Final[dict[str, Drawn]] = {
     world.name: world
     for world in (
+        *(Useless(f"useless_{n}", arms=11, columns=n) for n in (0, 5, 20, 60, 100)),
         Drawn("drift", arms=10, columns=8, turning=True),
         Drawn("payments", arms=10, columns=8, noise=0.05),
         Drawn("own_effects", arms=20, columns=4, own=4),

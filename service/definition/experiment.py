@@ -246,7 +246,11 @@ class Definition(Model):
 
     def completed(self) -> Self:
         """Return a copy in which defaults that depend on other settings are written out."""
-        return self.model_copy(update={"reward": self.reward.completed()})
+        policies = {
+            name: policy.completed(self.features, self.arms)
+            for name, policy in self.policies.items()
+        }
+        return self.model_copy(update={"policies": policies, "reward": self.reward.completed()})
 
     def with_policy(self, name: str, policy: AnyPolicy) -> Self:
         """Return a copy in which a policy is new or has other settings. Raises ValueError that

@@ -197,16 +197,17 @@ class View:
         return np.array(self._arm_factors, np.intp).reshape(-1, self.width)
 
     @cached_property
-    def sides(self) -> tuple[Index, Index, float]:
-        """Columns of the context alone, columns of the arm alone, and the expected square of the
-        former."""
+    def sides(self) -> tuple[Index, Index, Array]:
+        """Columns of the context alone, columns of the arm alone, and the expected squares (2,) of
+        both."""
         places = np.arange(self.width)
         context = np.any([row > 0 for row in self._context_factors], axis=0) & (places >= 0)
         arm = np.any([row > 0 for row in self._arm_factors], axis=0) & (places >= 0)
-        known = self.schema.context.features
-        terms = [t for t in self._terms if t.parts and all(part in known for part in t.parts)]
-        square = float(sum(term.expected_square() for term in terms))
-        return np.flatnonzero(context & ~arm), np.flatnonzero(arm & ~context), square
+        squares = np.zeros(2)
+        for of, side in enumerate((self.schema.context, self.schema.arm)):
+            own = [t for t in self._terms if t.parts and all(p in side.features for p in t.parts)]
+            squares[of] = sum(term.expected_square() for term in own)
+        return np.flatnonzero(context & ~arm), np.flatnonzero(arm & ~context), squares
 
     @property
     def arm_only(self) -> int:

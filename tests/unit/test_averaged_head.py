@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.bandits.heads import Observation, digest
-from service.bandits.heads.averaged import AveragedHead, MovingLevel
+from service.bandits.heads.averaged import DISCOUNT, AveragedHead, MovingLevel
 from service.bandits.heads.averaged_rows import CROSSES, Rows, Seen
 from service.features.declaration import Features
 from service.features.schema import Array, Schema
@@ -52,15 +52,18 @@ def dense(
     head: AveragedHead, view: View, number: int, rows: list[Observation], asked: Observation
 ) -> tuple[float, float]:
     """Mean above the level and variance of a row under a member, by one solution of its joint
-    ridge: own columns of each arm, and those that all share, scaled by their reach."""
+    ridge: own columns of each arm, and those that all share, scaled by their reach over the length
+    of a usual row, which numbers of a known scale have: 1 a column."""
     member, seen = head.members[number], Rows(view, "auto")
+    d, f = view.schema.context.width, view.schema.arm.width
+    lengths = np.sqrt([max(d, 1), max(d + f + d * f, 1)])
+    reach, reach0 = np.minimum(1.0, np.divide(member.spec.reach, lengths))
 
     def phi(row: Observation) -> Array:
         each = Seen(seen, row.phi[None], 1)
         parts = []
-        reach, reach0 = member.spec.reach
         if member.spec.own:
-            own = reach * each.of(member.spec.own)[0]
+            own = np.r_[1.0, reach * each.of(member.spec.own)[0, 1:]]
             wide = np.zeros((len(ARMS), len(own)))
             wide[ARMS.index(row.arm)] = own
             parts.append(wide.ravel())
@@ -127,12 +130,12 @@ def test_a_read_between_two_observations_changes_no_later_one() -> None:
 def test_a_miss_of_weight_a_quarter_is_a_quarter_of_the_evidence_between_members() -> None:
     """The logs of the weights, relative to the first member's, move by a quarter as much."""
     view, moved = view_of(3, 0), []
-    [row] = world(view, 1, seed=7)
+    *rows, row = world(view, 20, seed=7)
     for weight in (1.0, 0.25):
-        head = AveragedHead(view, "auto")
-        before = np.log(head.weights)
+        head = learned(view, rows)
+        before = DISCOUNT * np.log(head.weights / head._prior)
         head.observe(row._replace(weight=weight))
-        change = np.log(head.weights) - before
+        change = np.log(head.weights / head._prior) - before
         moved.append(change - change[0])
     assert np.abs(moved[0]).max() > 0.01
     np.testing.assert_allclose(moved[1], moved[0] / 4, rtol=1e-9, atol=1e-12)
@@ -232,7 +235,7 @@ def test_members_that_forget_return_to_the_prior_and_stay_positive_definite() ->
     assert fading.own is not None
     seen, now = Seen(Rows(view, "auto"), np.ones((1, 4)), 1), head.settled
     _, variance = fading.predict(seen, np.array([0]), head.rewards.level, now)
-    assert variance == pytest.approx(np.array([[4.0]]))
+    assert variance == pytest.approx(np.array([[2.0]]))
     for member in head.members:
         assert member.own is not None
         for P in member.own.P:
@@ -299,3 +302,19 @@ def test_random_features_of_a_column_do_not_depend_on_the_others() -> None:
     few, many = Rows(view_of(2, 0), "auto"), Rows(view_of(3, 0), "auto")
     assert not np.allclose(few._omega[0], few._omega[1])
     assert np.array_equal(many._omega[:2], few._omega)
+
+
+@pytest.mark.parametrize(("context", "arm"), [(60, 0), (20, 4)])
+def test_columns_that_say_nothing_leave_the_arm_that_is_best_for_everybody_visible(
+    context: int, arm: int
+) -> None:
+    """With a prior that gives each column as much, its mean drowns in what columns may mean."""
+    view = view_of(context, arm)
+    rows = [
+        row._replace(reward=float(number % (4 if row.arm == "b" else 10) == 0))
+        for number, row in enumerate(world(view, 1_200, seed=2))
+    ]
+    head = learned(view, rows)
+    asked = np.array([row.phi for row in world(view, 200, seed=9)])
+    best = [int(head.mean(np.concatenate([[phi]] * len(ARMS)), ARMS).argmax()) for phi in asked]
+    assert np.mean(np.array(best) == ARMS.index("b")) > 0.9

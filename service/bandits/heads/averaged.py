@@ -339,8 +339,9 @@ class AveragedHead:
         variances = np.array([each.variance for each in forecasts])
         # One noise for all: with its own, a fading member would win by its variance alone.
         common = self.noises.of_arm(1, variance, arm).min()
-        misses = np.square(errors) / (1.0 + variances) / common
-        loss = 0.5 * (np.log1p(variances) + (TAILS + 1.0) * np.log1p(misses / TAILS))
+        spread = np.ones_like(variances) if self._rows.by_errors else 1.0 + variances
+        misses = np.square(errors) / spread / common
+        loss = 0.5 * (np.log(spread) + (TAILS + 1.0) * np.log1p(misses / TAILS))
         for member, forecast in zip(self.members, forecasts, strict=True):
             member.learn(seen, arm, forecast, reward, row.weight)
         self.noises.learn(arm, errors, variances, row.weight, self.settled)
@@ -396,7 +397,7 @@ class AveragedHead:
         """Go on from what another one learned, where there is no `obstacle`. A column that was not
         there was 0: it starts from the prior."""
         places = self._rows.places(kept._rows, columns)
-        self._rows.square = kept._rows.square
+        self._rows.keep(kept._rows, columns)
         self._arms = NameIndex(kept._arms.by_name)
         self._evidence, self._kept = kept._evidence.copy(), None
         self.noises.restore(kept.noises.arrays(kept.count), kept.count)
@@ -404,6 +405,7 @@ class AveragedHead:
         self.moving.restore(kept.moving.array())
         self.settled = kept.settled
         for member, old in zip(self.members, kept.members, strict=True):
+            member.scale(self._rows)
             member.follow(old, places)
 
     # -- state ---------------------------------------------------------------------------------
@@ -434,7 +436,7 @@ class AveragedHead:
             "rewards": self.rewards.array(),
             "moving": self.moving.array(),
             "settled": np.array([self.settled]),
-            "square": np.array([self._rows.square]),
+            "squares": np.array([self._rows.square, *self._rows.squares]),
         }
         found |= {f"noises.{name}": each for name, each in self.noises.arrays(self.count).items()}
         for number, member in enumerate(self.members):
@@ -449,6 +451,8 @@ class AveragedHead:
         self.rewards = RewardSums(*arrays["rewards"].tolist())
         self.moving.restore(arrays["moving"])
         [self.settled] = arrays["settled"].tolist()
-        [self._rows.square] = arrays["square"].tolist()
+        self._rows.square, *squares = arrays["squares"].tolist()
+        self._rows.squares = np.array(squares)
         for number, member in enumerate(self.members):
+            member.scale(self._rows)
             member.restore(part(arrays, f"{number}."), self.count)

@@ -6,7 +6,7 @@ import numpy as np
 
 from service.bandits.heads.averaged_rows import Rows, Seen, Spec
 from service.bandits.heads.base import Stored, part
-from service.bandits.heads.recursive import RecursiveRidge
+from service.bandits.heads.recursive import RecursiveRidge, Sums
 from service.bandits.linalg import Array, Index
 
 TINY = 1e-12
@@ -38,9 +38,11 @@ class Member:
         self.spec = spec
         self.own = RecursiveRidge(m, 2 + m0, spec.gamma) if m else None
         self.shared = RecursiveRidge(m0, 2, spec.gamma) if m0 else None
-        reach, reach0 = spec.reach
-        self._reach, self._reach0 = reach, np.full(m0, reach0)
-        self._reach0[:1] = 1.0
+        self.scale(rows)
+
+    def scale(self, rows: Rows) -> None:
+        """Take the prior deviations of columns from rows whose usual lengths are known anew."""
+        self._reach, self._reach0 = rows.scales(self.spec)
 
     def admit(self, arm: int, now: int) -> None:
         """Give a row to an arm that was not met before."""
@@ -134,16 +136,24 @@ class Member:
     def _shrink(self, kept: "Member", own: Index, shared: Index, targets: Index) -> None:
         """As `follow`, by the sums: without a column they are what they were had it never been
         there. An arm's own block has forecasts C of the shared row; with its A the sums of the
-        shared columns are those of what it leaves, and C' A C."""
+        shared columns are those of what it leaves, and C' A C. Columns that stay share out the
+        reach anew."""
         whole = None if kept.shared is None else kept.shared.sums
         less = None
+        share, share0 = (
+            _shares(self._reach, kept._reach, own),
+            _shares(self._reach0, kept._reach0, shared),
+        )
         if self.own is not None and kept.own is not None:
             A, B = kept.own.sums
-            A_left = self.own.shrink((A, B), own, targets, kept.own)
-            if whole is not None:
-                told, less = _told(A, kept.own.theta), _told(A_left, self.own.theta)
+            told = None if whole is None else _told(A, kept.own.theta)
+            B[:, 2:] *= share0[:, None]
+            A_left = self.own.shrink(_rescaled((A, B), share), own, targets, kept.own)
+            if whole is not None and told is not None:
+                less = _told(A_left, self.own.theta)
                 whole = whole[0] + told[:, 2:], whole[1] + told[:, :2]
         if self.shared is not None and kept.shared is not None and whole is not None:
+            whole = _rescaled(whole, share0)
             self.shared.shrink(whole, shared, np.arange(2), kept.shared, less)
 
     def arrays(self, rows: int) -> dict[str, Stored]:
@@ -159,6 +169,22 @@ class Member:
             self.own.restore(part(arrays, "own."), rows)
         if self.shared is not None:
             self.shared.restore(part(arrays, "shared."), 1)
+
+
+def _shares(now: Array, before: Array, columns: Index) -> Array:  # (before,)
+    """Return how many times as large as before the scale of each column is that stays."""
+    found = np.ones(len(before))
+    if not len(now):
+        return found
+    found[columns[columns >= 0]] = (now / before[columns])[columns >= 0]
+    return found
+
+
+def _rescaled(sums: Sums, shares: Array) -> Sums:
+    """Return the sums of columns that are so many times as large, with the same prior."""
+    A, B = sums
+    eye = np.eye(len(shares))
+    return eye + (A - eye) * np.outer(shares, shares), B * shares
 
 
 def _gone(kept: RecursiveRidge | None, columns: Index) -> bool:

@@ -19,8 +19,12 @@ there are more of them."""
 @dataclass(frozen=True, slots=True)
 class Spec:
     """own: what an arm's own weights see; shared: whether arms share weights; gamma: forgetting, a
-    settlement; weight: before any evidence; reach: prior standard deviation of own weights and of
-    shared ones, but the shared intercept's, in units of the noise."""
+    settlement; weight: before any evidence; reach: prior standard deviation, in units of the noise,
+    of what all columns of a usual row add up to, in an arm's own row and in the shared one.
+
+    A reach of 1 a column would let a row of d columns mean anything within sqrt(d) of the noise:
+    of sixty columns that say nothing, each arm would have to show so.
+    """
 
     own: Literal["", "own", "relu"]
     shared: bool
@@ -36,16 +40,18 @@ class Spec:
 
 
 PLAIN = (
-    Spec("own", False, 1.0, 0.40),
+    Spec("own", False, 1.0, 0.20, (4.0, 0.0)),
+    Spec("own", False, 1.0, 0.20, (0.25, 0.0)),
     Spec("own", False, 0.998, 0.05),
-    Spec("relu", False, 1.0, 0.50),
+    Spec("relu", False, 1.0, 0.25, (4.0, 0.0)),
+    Spec("relu", False, 1.0, 0.25),
     Spec("own", False, 0.99, 0.05),
 )
 FEATURED = (
-    Spec("own", True, 1.0, 0.33, (0.2, 0.2)),
-    Spec("", True, 1.0, 0.53, (1.0, 0.3)),
-    Spec("", True, 0.998, 0.07, (1.0, 0.3)),
-    Spec("own", False, 1.0, 0.07),
+    Spec("own", True, 1.0, 0.33, (0.4, 0.5)),
+    Spec("", True, 1.0, 0.48),
+    Spec("", True, 0.998, 0.07),
+    Spec("own", False, 1.0, 0.12, (0.25, 0.0)),
 )
 ALONE = (
     Spec("own", False, 1.0, 0.90),
@@ -61,14 +67,20 @@ class Rows:
     Random features and hashes are drawn by the names of columns: other columns leave them as they
     are.
 
-    square   of the context's length, usually: random features are scaled by it
+    square      of the context's length, usually: random features are scaled by it
+    squares     (2,) that, and of the length of the shared row without its constant: reaches are
+                scaled by them
+    by_errors   whether members are judged by plain errors: a density would charge a wide member for
+                its width whatever it predicts, and a narrow one would win
     """
 
     def __init__(self, view: View, key: str) -> None:
-        self.context, self.arm, square = view.sides
+        self.context, self.arm, squares = view.sides
         d, f = len(self.context), len(self.arm)
         self.specs = FEATURED if f else PLAIN if d else ALONE
-        self.square = max(square, 1.0)
+        self.by_errors = self.specs is PLAIN
+        self.squares = np.maximum([squares[0], np.prod(1.0 + squares) - 1.0], 1.0)
+        self.square = float(self.squares[0])
         names = [view.column_name(column) for column in range(view.width)]
         draws = [_generator(key, names[column]) for column in self.context]
         if self.specs is PLAIN:
@@ -81,6 +93,24 @@ class Rows:
         shared = 1 + d + f + min(d * f, CROSSES)
         self.width = {"own": 1 + d, "relu": 1 + d + UNITS, "": 0}
         self.shared_width = shared if f else 0
+
+    def scales(self, spec: Spec) -> list[Array]:
+        """Return the prior deviations (width,) of a member's own columns and of its shared ones."""
+        widths = self.width[spec.own], self.shared_width if spec.shared else 0
+        found = []
+        for width, reach, square in zip(widths, spec.reach, self.squares, strict=True):
+            scale = np.full(width, min(1.0, reach / sqrt(square)))
+            scale[:1] = 1.0
+            found.append(scale)
+        return found
+
+    def keep(self, old: "Rows", columns: Index) -> None:
+        """Take the scale of random features from other rows, and reaches where no column that they
+        are shared out among is gone. columns: (view.width,) where each column of the view was."""
+        gone = self._lost(old, columns)
+        self.square = old.square
+        held = [gone.isdisjoint(old.context.tolist()), not gone]
+        self.squares = np.where(held, old.squares, self.squares)
 
     def places(self, old: "Rows", columns: Index) -> dict[str, Index]:
         """Return where each column of what members see was in other rows; -1 for a new one.

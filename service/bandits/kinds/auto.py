@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import model_validator
@@ -21,15 +21,20 @@ from service.features.view import View
 FIRST_DOUBT = 0.5
 """The 1/2 under the root of the width."""
 
+NARROW = 0.8
+"""Factor of the width where there is context and arms have no features. Over 25 data sets .8 and .6
+lost 43.1 and 43.2 percent of uniform choice's regret in 2,000 visits, 1 lost 45.6."""
+
 FLOOR, FLOOR_FROM = 0.005, 1_000.0
 """Share of uniform choice, and settlements after which it falls as their root."""
 
 
 class AverageBound(Rule):
-    """U_a = mean_a, within the range of rewards, + width_a sqrt(1/2 + k log(1 + v_a / v)).
+    """U_a = mean_a, within the range of rewards, + c width_a sqrt(1/2 + k log(1 + v_a / v)).
 
     v_a / v: the variance of the arm's row over that of what was shown; k = 1 + 1 / (1 + d) with d
-    columns of the context. As the anytime indices of Audibert & Bubeck 2009 and Lattimore 2015.
+    columns of the context; c = NARROW with context and without features of arms, else 1. As the
+    anytime indices of Audibert & Bubeck 2009 and Lattimore 2015.
     """
 
     explores = True
@@ -50,7 +55,10 @@ class AverageBound(Rule):
         head = version.head
         assert isinstance(head, AveragedHead)
         mean, width, grown = head.spread(phi, arms)
-        doubt = 1.0 + 1.0 / (1.0 + len(head.sides[0]))
+        context, arm = map(len, head.sides)
+        if context and not arm:
+            width = NARROW * width
+        doubt = 1.0 + 1.0 / (1.0 + context)
         return np.clip(mean, *version.ends) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
 
     def floor(self, version: Version) -> float:
@@ -73,6 +81,15 @@ class Auto(Featured, Exploring):
                     "leave gamma, window and change out"
                 )
         return self
+
+    def completed(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> Self:
+        """Without being told otherwise it tries no arm for its own sake where all that it knows of
+        an arm are the arm's own rewards in context: its width does so at less cost."""
+        if "min_tries" in self.model_fields_set:
+            return self
+        seen = {part for name in self.seen(features, arms) for part in parts_of(name)}
+        alone = not seen & features.context.keys() or seen & features.arm.keys()
+        return self if alone else self.model_copy(update={"min_tries": 0})
 
     @property
     def per_arm(self) -> bool:
@@ -110,7 +127,7 @@ class Auto(Featured, Exploring):
         """Matrices of each arm, in stacks that double, and of what arms share."""
         d, f = sizes.columns - sizes.arm_columns, sizes.arm_columns
         if not f:
-            own = 3 * d * (d + 2) + (d + UNITS) * (d + UNITS + 2 if d > 1 else 0)
+            own = 4 * d * (d + 2) + 2 * (d + UNITS) * (d + UNITS + 2 if d > 1 else 0)
             return float(3 * sizes.heads * own)
         shared = d + f + min((d - 1) * f, CROSSES)
         own = 2 * d * (d + 2) + d * shared

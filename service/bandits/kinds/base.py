@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -116,6 +116,10 @@ class Kind(Model):
         definition."""
         return []
 
+    def completed(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> Self:
+        """Return a copy in which defaults that depend on the experiment are written out."""
+        return self
+
     def unwise(self, arms: int, rows: float) -> Iterator[tuple[str, str]]:
         """Yield settings to be warned of for so many arms and distinct rows, and why."""
         yield from ()
@@ -212,7 +216,8 @@ class Exploring(Kind):
     min_tries: Annotated[int, Field(ge=0, le=MOST_TRIES)] = Field(
         3,
         description="Once an arm was shown so often, arms of the catalogue that were not share a "
-        "tenth of a decision's chance until they were; 0: the policy alone decides.",
+        "tenth of a decision's chance until they were; 0: the policy alone decides, which is the "
+        "default of `auto` where it sees a context and no features of arms.",
     )
 
     def policy(self) -> Policy:
