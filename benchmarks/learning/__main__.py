@@ -21,7 +21,7 @@ from benchmarks.learning.peers import PEERS, LeftOut
 from benchmarks.learning.publish import publish
 from benchmarks.learning.runs import Case, Record, Run, commit, origin_of
 from benchmarks.learning.standing import Standing
-from benchmarks.learning.worlds import world_of
+from benchmarks.learning.worlds import USELESS, world_of
 from benchmarks.tables import parser_of
 from simulator_client.errors import UsageError
 from simulator_client.summary import table
@@ -31,7 +31,7 @@ OUT: Final = Path("out/learning")
 VISITS: Final = {
     "zooplus": 20_000, "clicks_tenth": 10_000, "clicks_fiftieth": 10_000, "drift": 10_000,
     "payments": 4_000, "own_effects": 4_000, "two_arms": 4_000, "ranking": 5_000,
-    "classification": 5_000, "thirds": 5_000,
+    "classification": 5_000, "thirds": 5_000, **dict.fromkeys(USELESS, 2_000),
 }  # fmt: skip
 SHOCKED_VISITS: Final = 40_000
 FROM_DATA: Final = ("classification", "thirds")

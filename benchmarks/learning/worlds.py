@@ -29,6 +29,7 @@ CATALOGUE: Final = "arm"  # the feature that names an arm, where arms have no ot
 PARTS: Final = 3
 TURN_VISITS: Final = 10_000
 BOUNDS_VISITS: Final = 2_000
+USELESS: Final = {f"useless_{columns}": columns for columns in (0, 5, 20, 60, 100)}
 
 
 class Rare(Zooplus):
@@ -217,7 +218,7 @@ class Useless(Drawn):
 DRAWN: Final[dict[str, Drawn]] = {
     world.name: world
     for world in (
-        *(Useless(f"useless_{n}", arms=11, columns=n) for n in (0, 5, 20, 60, 100)),
+        *(Useless(name, arms=11, columns=columns) for name, columns in USELESS.items()),
         Drawn("drift", arms=10, columns=8, turning=True),
         Drawn("payments", arms=10, columns=8, noise=0.05),
         Drawn("own_effects", arms=20, columns=4, own=4),
