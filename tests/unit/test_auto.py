@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from service.bandits.heads.averaged import AveragedHead
-from service.bandits.kinds.auto import FIRST_DOUBT, FLOOR, Auto
+from service.bandits.kinds.auto import FIRST_DOUBT, FLOOR, NARROW, Auto
 from service.definition.experiment import Definition
 from service.serving.scoring import decide
 from tests.support.tables import by_arm
@@ -103,6 +103,51 @@ def test_it_sees_all_features_but_one_that_repeats_the_arms_id() -> None:
     ]
     assert "name" in seen({"a": {"name": "b"}, "b": {"name": "b"}}, **told)
     assert "name" in seen({}, **told)
+
+
+CONTEXT = {"age": {"type": "numeric"}}
+PRICE = {"price": {"type": "numeric"}}
+
+
+@pytest.mark.parametrize(
+    ("features", "settings", "tries"),
+    [
+        ({"context": CONTEXT}, {}, 0),
+        ({"context": CONTEXT}, {"min_tries": 3}, 3),
+        ({"context": CONTEXT, "arm": PRICE}, {}, 3),
+        ({"context": CONTEXT, "arm": PRICE}, {"features": ["intercept", "age"]}, 0),
+        ({"arm": PRICE}, {}, 3),
+        ({}, {}, 3),
+    ],
+)
+def test_arms_are_tried_for_their_own_sake_but_where_context_alone_tells_them_apart(
+    features: dict[str, Any], settings: dict[str, Any], tries: int
+) -> None:
+    arms = {"a": {"price": 1.0}, "b": {"price": 2.0}} if "arm" in features else {"a": {}, "b": {}}
+    content = {"features": features, "arms": arms, "policies": {"p": {"kind": "auto"} | settings}}
+    policy = Definition.model_validate(content).completed().policies["p"]
+    assert isinstance(policy, Auto)
+    assert policy.min_tries == tries
+
+
+def test_the_width_is_narrower_where_context_alone_tells_arms_apart() -> None:
+    """By hand, as `test_the_score_is_the_mean_within_the_range_and_an_anytime_width`."""
+    log = Log()
+    log.define(
+        {
+            "features": {"context": CONTEXT},
+            "arms": {"a": {}, "b": {}},
+            "policies": {"p": {"kind": "auto"}},
+        }
+    )
+    for number in range(40):
+        log.settle("p", {"ab"[number % 2]: float(number % 3 == 0)}, {"age": float(number)})
+    learner, x = log.state.learners["p"], np.array([20.0])
+    phi = learner.active.view.design(x[None], log.state.candidates.x)
+    mean, width, grown = head_of(log).spread(phi, log.state.candidates.ids)
+    wide = width * np.sqrt(FIRST_DOUBT + 1.5 * np.log1p(grown))  # 1 + 1 / (1 + d) with one column
+    scores = learner.score(x, log.state.candidates)
+    np.testing.assert_allclose(by_arm(scores), np.clip(mean, 0, 1) + NARROW * wide, rtol=1e-12)
 
 
 def test_unknown_members_of_a_request_are_scored_from_the_prior() -> None:
