@@ -2,8 +2,8 @@
 
 Every member sees every settlement. Their predictions are averaged by discounted predictive
 likelihood (Raftery, Karny, Ettler 2010, "Online prediction under model uncertainty via dynamic
-model averaging", Technometrics 52). Members differ in what they see, in what arms share, and in
-what they forget:
+model averaging", Technometrics 52). Members differ in what they see, in what arms share, in what
+they forget, and in their prior (`Spec.reach`):
 
 | member        | what it sees             | shared by arms          | used                        |
 |---------------|--------------------------|-------------------------|-----------------------------|
