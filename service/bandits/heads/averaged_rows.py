@@ -40,10 +40,10 @@ class Spec:
 
 
 PLAIN = (
-    Spec("own", False, 1.0, 0.20, (4.0, 0.0)),
+    Spec("own", False, 1.0, 0.20, (8.0, 0.0)),
     Spec("own", False, 1.0, 0.20, (0.25, 0.0)),
     Spec("own", False, 0.998, 0.05),
-    Spec("relu", False, 1.0, 0.25, (4.0, 0.0)),
+    Spec("relu", False, 1.0, 0.25, (8.0, 0.0)),
     Spec("relu", False, 1.0, 0.25),
     Spec("own", False, 0.99, 0.05),
 )
