@@ -85,7 +85,7 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
         policy = parsed.policies[name]
         if policy.sees_features and (fault := View(schema, parsed.features_of(policy)).fault):
             raise ConfigurationError(f"policies.{name}.features: {fault}")
-    return parsed.model_dump(mode="json")
+    return parsed.completed().model_dump(mode="json")
 
 
 def regression(definition: DefinitionJson) -> PolicyFields:

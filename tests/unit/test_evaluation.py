@@ -17,7 +17,7 @@ from service.evaluation.evaluate import evaluate
 from service.evaluation.report import table
 from service.evaluation.request import EvaluationRequest, Selection
 from service.evaluation.rows import UNKNOWN, choose
-from service.evaluation.targets import ExtraPolicies
+from service.evaluation.targets import ExtraPolicies, with_policies
 from service.evaluation.walk import ABSENT, LoggedDecision, Walk
 from service.http.services import Services
 from service.log.stores.base import Cut
@@ -360,3 +360,16 @@ def test_decisions_are_chosen_by_time_count_and_policy(log: MemoryStore) -> None
     middle = sorted(visit.decision.at for visit in walked(log, "random"))[100]
     assert found(log, selection=Selection(since=middle)).decisions == 140
     assert found(log, selection=Selection(until=middle)).decisions == 100
+
+
+@pytest.mark.parametrize(("settings", "tries"), [({}, 0), ({"min_tries": 2}, 2)])
+def test_a_policy_that_never_ran_has_the_defaults_that_it_would_run_with(
+    settings: dict[str, Any], tries: int
+) -> None:
+    content = {
+        "features": {"context": {"age": {"type": "numeric"}}},
+        "arms": {"a": {}, "b": {}},
+        "policies": {"live": {"kind": "random"}},
+    }
+    added = with_policies(content, {"new": {"kind": "auto", **settings}})
+    assert added["policies"]["new"]["min_tries"] == tries

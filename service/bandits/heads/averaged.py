@@ -222,6 +222,11 @@ class AveragedHead:
         """Columns of a row that are of the context, and those that are of the arm."""
         return self._rows.context, self._rows.arm
 
+    @property
+    def separate(self) -> bool:
+        """Whether arms have a context and share nothing."""
+        return self._rows.separate
+
     # -- score ---------------------------------------------------------------------------------
 
     @property
@@ -339,7 +344,7 @@ class AveragedHead:
         variances = np.array([each.variance for each in forecasts])
         # One noise for all: with its own, a fading member would win by its variance alone.
         common = self.noises.of_arm(1, variance, arm).min()
-        spread = np.ones_like(variances) if self._rows.by_errors else 1.0 + variances
+        spread = np.ones_like(variances) if self.separate else 1.0 + variances
         misses = np.square(errors) / spread / common
         loss = 0.5 * (np.log(spread) + (TAILS + 1.0) * np.log1p(misses / TAILS))
         for member, forecast in zip(self.members, forecasts, strict=True):

@@ -70,15 +70,16 @@ class Rows:
     square      of the context's length, usually: random features are scaled by it
     squares     (2,) that, and of the length of the shared row without its constant: reaches are
                 scaled by them
-    by_errors   whether members are judged by plain errors: a density would charge a wide member for
-                its width whatever it predicts, and a narrow one would win
+    separate    whether arms have a context and share nothing. Then members are judged by plain
+                errors: a density would charge a wide member for its width whatever it predicts, and
+                a narrow one would win
     """
 
     def __init__(self, view: View, key: str) -> None:
         self.context, self.arm, squares = view.sides
         d, f = len(self.context), len(self.arm)
         self.specs = FEATURED if f else PLAIN if d else ALONE
-        self.by_errors = self.specs is PLAIN
+        self.separate = self.specs is PLAIN
         self.squares = np.maximum([squares[0], np.prod(1.0 + squares) - 1.0], 1.0)
         self.square = float(self.squares[0])
         names = [view.column_name(column) for column in range(view.width)]
@@ -105,8 +106,8 @@ class Rows:
         return found
 
     def keep(self, old: "Rows", columns: Index) -> None:
-        """Take the scale of random features from other rows, and reaches where no column that they
-        are shared out among is gone. columns: (view.width,) where each column of the view was."""
+        """Take the scale of random features from other rows, and that of reaches where all their
+        columns are still there. columns: (view.width,) where each column of the view was."""
         gone = self._lost(old, columns)
         self.square = old.square
         held = [gone.isdisjoint(old.context.tolist()), not gone]

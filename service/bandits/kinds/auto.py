@@ -22,8 +22,9 @@ FIRST_DOUBT = 0.5
 """The 1/2 under the root of the width."""
 
 NARROW = 0.8
-"""Factor of the width where there is context and arms have no features. Over 25 data sets .8 and .6
-lost 43.1 and 43.2 percent of uniform choice's regret in 2,000 visits, 1 lost 45.6."""
+"""Factor of the width where arms have a context and share nothing. In a trial over 25 data sets,
+with 4 in place of 8 as the largest reach, .8 and .6 lost 43.1 and 43.2 percent of uniform choice's
+regret in 2,000 visits, 1 lost 45.6."""
 
 FLOOR, FLOOR_FROM = 0.005, 1_000.0
 """Share of uniform choice, and settlements after which it falls as their root."""
@@ -55,10 +56,9 @@ class AverageBound(Rule):
         head = version.head
         assert isinstance(head, AveragedHead)
         mean, width, grown = head.spread(phi, arms)
-        context, arm = map(len, head.sides)
-        if context and not arm:
+        if head.separate:
             width = NARROW * width
-        doubt = 1.0 + 1.0 / (1.0 + context)
+        doubt = 1.0 + 1.0 / (1.0 + len(head.sides[0]))
         return np.clip(mean, *version.ends) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
 
     def floor(self, version: Version) -> float:
