@@ -17,7 +17,11 @@ FIELD: Final = "forage-sources"
 PAGES: Final = "service/http/static"
 # Files, and folders with all that is in them.
 SHOWN: Final = {
-    "console": (f"{PAGES}/console", "service/control/sentences.py", "tests/e2e/pictures.py"),
+    "console": (
+        f"{PAGES}/console",
+        "service/analysis/verdict_sentences.py",
+        "tests/e2e/pictures.py",
+    ),
     "shop": (f"{PAGES}/demo", "tests/e2e/pictures.py"),
 }
 PLOTTED: Final = ("benchmarks/results/learning/{name}.json", "benchmarks/learning/pictures.py")

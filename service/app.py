@@ -7,12 +7,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from service.analysis.jobs import Jobs
+from service.analysis.running import Worker
+from service.analysis.verdicts import Verdicts
 from service.clock import SYSTEM, Clock
 from service.definition.experiment import load_definition
 from service.errors import ConfigurationError, Conflict, Invalid
-from service.evaluation.jobs import Jobs
-from service.evaluation.running import Worker
-from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention

@@ -122,10 +122,10 @@ def evaluate(
         forage evaluate --experiment shop --policies lints,linucb
         forage evaluate --experiment shop --definition ideas.toml --json found.json
     """
-    from service.evaluation.evaluate import evaluate_store
-    from service.evaluation.report import table
-    from service.evaluation.request import EvaluationRequest, Selection
-    from service.evaluation.targets import read_definitions
+    from service.analysis.evaluate import evaluate_store
+    from service.analysis.evaluation_report import table
+    from service.analysis.request import EvaluationRequest, Selection
+    from service.analysis.targets import read_definitions
     from service.log.reading import Progress
 
     settings = read_settings(store=store)

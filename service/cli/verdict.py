@@ -9,7 +9,7 @@ from service.cli.running import progress, read_settings
 from service.errors import ConfigurationError, Refused
 
 if TYPE_CHECKING:
-    from service.control.report import Verdict
+    from service.analysis.verdict_answer import Verdict
 
 
 def verdict(experiment: OnlyExperiment = None, json: AsJson = False, store: StoreUrl = None) -> int:
@@ -25,8 +25,8 @@ def verdict(experiment: OnlyExperiment = None, json: AsJson = False, store: Stor
         forage verdict
         forage verdict --experiment shop --json
     """
-    from service.control.table import table
-    from service.control.verdict import verdict_on
+    from service.analysis.verdict import verdict_on
+    from service.analysis.verdict_table import table
     from service.log.reading import Progress, reading
 
     settings = read_settings(store=store)

@@ -6,14 +6,14 @@ import msgspec
 from fastapi import APIRouter, Path, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
+from service.analysis.evaluation_answer import EvaluationAnswer
+from service.analysis.jobs import Job
+from service.analysis.policies import chosen_policies
+from service.analysis.request import EvaluationRequest, Selection
+from service.analysis.running import RunState
+from service.analysis.verdict_answer import DatedVerdict
 from service.bandits.kinds import AnyPolicy
-from service.control.report import DatedVerdict
 from service.errors import ProcessEnded, Refused, StoreUnavailable
-from service.evaluation.answer import EvaluationAnswer
-from service.evaluation.jobs import Job
-from service.evaluation.policies import chosen_policies
-from service.evaluation.request import EvaluationRequest, Selection
-from service.evaluation.running import RunState
 from service.features.declaration import Name
 from service.http.dependencies import GrantDep, ServicesDep, StateDep
 from service.http.openapi import problems

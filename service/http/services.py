@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from service.analysis.jobs import Jobs
+from service.analysis.verdicts import Verdicts
 from service.clock import Clock
-from service.evaluation.jobs import Jobs
-from service.evaluation.verdicts import Verdicts
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention

@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from service.control.rewards import Rewards
+from service.analysis.history import Rewards
 from service.log.reading import SILENT
 from service.log.stores import Store
 from service.log.stores.memory import MemoryStore

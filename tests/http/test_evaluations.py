@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.evaluation import running
+from service.analysis import running
 from tests.support.evaluated import estimates, evaluated, stop, workers
 from tests.support.service import Wire, serving
 

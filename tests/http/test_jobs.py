@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.analysis.jobs import KEPT, KEPT_IN_ALL, KEPT_SECONDS
+from service.analysis.running import Answer, Refusal, Result, Run, Step, Worker
 from service.definition.experiment import load_definition
 from service.errors import ProcessEnded, StoreUnavailable
-from service.evaluation.jobs import KEPT, KEPT_IN_ALL, KEPT_SECONDS
-from service.evaluation.running import Answer, Refusal, Result, Run, Step, Worker
 from tests.support.clock import VirtualClock
 from tests.support.keys import Keys
 from tests.support.service import SHOP, Json, Wire, expect_problem, paths, serving

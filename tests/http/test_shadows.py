@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from service.analysis.policies import chosen_policies
+from service.analysis.request import EvaluationRequest, Selection
 from service.errors import Invalid
-from service.evaluation.policies import chosen_policies
-from service.evaluation.request import EvaluationRequest, Selection
 from tests.support.evaluated import estimates
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 from tests.unit.folding import shop

@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
+from service.analysis.request import EvaluationRequest
+from service.analysis.running import Worker
+from service.analysis.verdicts import Verdicts
 from service.clock import Clock, iso
 from service.definition.experiment import Definition, load_definition
 from service.errors import Invalid
-from service.evaluation.request import EvaluationRequest
-from service.evaluation.running import Worker
-from service.evaluation.verdicts import Verdicts
 from service.log.log import Log
 from service.observability.telemetry import Telemetry
 from service.state.fold import State

@@ -314,7 +314,7 @@ MUTANTS: Final = (
         "the sample ratio divides its error among no names",
         [
             Edit(
-                "service/control/sample_ratio.py",
+                "service/analysis/sample_ratio.py",
                 "radius(v, 1.0, alpha / len(self.names))",
                 "radius(v, 1.0, alpha)",
             )
@@ -325,7 +325,7 @@ MUTANTS: Final = (
         "the sample ratio divides its error among no tests",
         [
             Edit(
-                "service/control/verdict.py",
+                "service/analysis/verdict.py",
                 "sample_ratio.ALPHA / len(outcomes.drawn)",
                 "sample_ratio.ALPHA",
             )
@@ -336,13 +336,11 @@ MUTANTS: Final = (
         "the guess of a shadow has no cap",
         [
             Edit(
-                "service/evaluation/watched.py",
+                "service/analysis/watched.py",
                 "np.minimum(p * q, CAP * b).sum(axis=-1)",
                 "(p * q).sum(axis=-1)",
             ),
-            Edit(
-                "service/evaluation/watched.py", "w * r - np.minimum(w * q, CAP)", "w * r - w * q"
-            ),
+            Edit("service/analysis/watched.py", "w * r - np.minimum(w * q, CAP)", "w * r - w * q"),
         ],
         ["tests/unit/test_watched_value.py", "tests/http/test_shadows.py"],
     ),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.evaluation.estimators import Array, Logged
+from service.analysis.estimators import Array, Logged
 
 CONTEXTS, ARMS = 4, 10
 

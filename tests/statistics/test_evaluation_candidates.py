@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
+from service.analysis.columns import Columns
+from service.analysis.estimators import NAMES, estimate
+from service.analysis.evaluation_answer import EstimateAnswer
+from service.analysis.refusals import refusal, summarize
+from service.analysis.request import EvaluationRequest, Selection
+from service.analysis.selected import choose
+from service.analysis.targets import ExtraPolicies
+from service.analysis.walk import Walk
 from service.definition.select_request import SelectRequest
-from service.evaluation.answer import EstimateAnswer
-from service.evaluation.columns import Columns
-from service.evaluation.estimators import NAMES, estimate
-from service.evaluation.refusals import refusal, summarize
-from service.evaluation.request import EvaluationRequest, Selection
-from service.evaluation.rows import choose
-from service.evaluation.targets import ExtraPolicies
-from service.evaluation.walk import Walk
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
-from tests.statistics.test_evaluation_coverage import RESAMPLES, Tally
+from tests.statistics.test_evaluation_coverage import Tally
 from tests.support.clock import run_virtual
 from tests.unit.audited import define, live
 
@@ -115,7 +115,7 @@ async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, Estim
     assert refused(columns, target, walk.range) is None
     for name in course.refused:
         assert "chose from other candidates" in str(refused(columns, name, walk.range))
-    return estimate(columns.logged(target, walk.range), resamples=RESAMPLES), truth / len(columns)
+    return estimate(columns.logged(target, walk.range)), truth / len(columns)
 
 
 def tally(name: str, logs: int) -> Tally:

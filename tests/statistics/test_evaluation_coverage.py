@@ -6,42 +6,37 @@ The short form takes 100 logs of one world; `make statistics` takes 200 logs of 
 import numpy as np
 import pytest
 
-from service.evaluation.answer import EstimateAnswer
-from service.evaluation.estimators import estimate
+from service.analysis.estimators import estimate
+from service.analysis.evaluation_answer import EstimateAnswer
 from tests.statistics.logs import WORLDS, log_of
 
 LOGS = 200
-RESAMPLES = 200
 CONTRACT = 0.93
 NOMINAL = ("snips", "dr")
-KINDS = ("interval", "bootstrap")
 
 
 class Tally:
     """Of estimates against the truth: intervals that held it, and squared errors."""
 
     def __init__(self) -> None:
-        self.hits: dict[tuple[str, str], int] = {}
+        self.hits: dict[str, int] = {}
         self.squares: dict[str, list[float]] = {}
 
     def add(self, found: dict[str, EstimateAnswer], truth: float) -> None:
         for name, each in found.items():
             self.squares.setdefault(name, []).append((each.value - truth) ** 2)
-            for kind in KINDS:
-                low, high = getattr(each, kind)
-                self.hits[name, kind] = self.hits.get((name, kind), 0) + (low <= truth <= high)
+            low, high = each.interval
+            self.hits[name] = self.hits.get(name, 0) + (low <= truth <= high)
 
-    def covered(self, name: str, kind: str = "interval") -> float:
-        return self.hits[name, kind] / len(self.squares[name])
+    def covered(self, name: str) -> float:
+        return self.hits[name] / len(self.squares[name])
 
     def rmse(self, name: str) -> float:
         return float(np.sqrt(np.mean(self.squares[name])))
 
     def told(self, title: str) -> str:
         parts = [
-            f"{name} {self.rmse(name):.4f} "
-            f"({'/'.join(f'{self.covered(name, kind):.3f}' for kind in KINDS)})"
-            for name in self.squares
+            f"{name} {self.rmse(name):.4f} ({self.covered(name):.3f})" for name in self.squares
         ]
         return f"{title}: {', '.join(parts)}"
 
@@ -50,7 +45,7 @@ def tally(world: str, rows: int, logs: int) -> Tally:
     known, found = WORLDS[world], Tally()
     for seed in range(logs):
         log = log_of(known, rows, seed)
-        found.add(estimate(log, resamples=RESAMPLES), known.truth)
+        found.add(estimate(log), known.truth)
     return found
 
 

@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from service.control.sequences import Terms, Watched, sum_of_squares
+from service.analysis.columns import Columns
+from service.analysis.estimators import estimate
+from service.analysis.evaluate import evaluate
+from service.analysis.request import LEAST_EFFECTIVE, EvaluationRequest, Selection
+from service.analysis.selected import choose
+from service.analysis.sequences import Terms, Watched, sum_of_squares
+from service.analysis.targets import ExtraPolicies
+from service.analysis.walk import Walk
+from service.analysis.watched import CAP, known, surprise
 from service.definition.select_request import SelectRequest
-from service.evaluation.columns import Columns
-from service.evaluation.estimators import estimate
-from service.evaluation.evaluate import evaluate
-from service.evaluation.request import LEAST_EFFECTIVE, EvaluationRequest, Selection
-from service.evaluation.rows import choose
-from service.evaluation.targets import ExtraPolicies
-from service.evaluation.walk import Walk
-from service.evaluation.watched import CAP, known, surprise
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
@@ -71,7 +71,7 @@ async def hits(store: MemoryStore, shadows: dict[str, Any]) -> Counter[tuple[str
     found = Counter[tuple[str, str]]()
     for name in names:
         log = columns.logged(name, walk.range)
-        fixed, watched = estimate(log, resamples=2), columns.watched(name, 0.95)
+        fixed, watched = estimate(log), columns.watched(name, 0.95)
         assert watched is not None
         ends = {kind: fixed[kind].interval for kind in ("dr", "snips")} | {"watched": watched[0]}
         for kind, (low, high) in ends.items():

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from service.control.sample_ratio import ALPHA as SAMPLE_RATIO
-from service.control.sequences import (
+from service.analysis.sample_ratio import ALPHA as SAMPLE_RATIO
+from service.analysis.sequences import (
     Terms,
     Watched,
     counted,
@@ -20,7 +20,7 @@ from service.control.sequences import (
     sum_of_squares,
     terms,
 )
-from service.control.verdict import ALPHA, LEAST_UNITS, effective_units
+from service.analysis.verdict import ALPHA, LEAST_UNITS, effective_units
 
 pytestmark = pytest.mark.statistics
 

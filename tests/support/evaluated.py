@@ -39,7 +39,7 @@ def workers(service: int) -> list[int]:
     for path in Path(f"/proc/{service}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
             command = Path(f"/proc/{child}/cmdline").read_bytes()
-            found += [child] if b"service.evaluation.worker" in command else []
+            found += [child] if b"service.analysis.worker" in command else []
     return found
 
 

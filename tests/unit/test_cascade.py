@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.analysis.evaluate import evaluate
+from service.analysis.request import EvaluationRequest
 from service.definition.select_request import SelectRequest
 from service.errors import Conflict
-from service.evaluation.evaluate import evaluate
-from service.evaluation.request import EvaluationRequest
 from service.http.services import Services
 from service.offline.audit import Audit
 from service.serving.explain import explain

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.control.rewards import DELETED, EARLIER, OPEN
+from service.analysis.evaluate import evaluate
+from service.analysis.evaluation_answer import EvaluationAnswer
+from service.analysis.evaluation_report import table
+from service.analysis.history import DELETED, EARLIER, OPEN
+from service.analysis.request import EvaluationRequest, Selection
+from service.analysis.selected import UNKNOWN, choose
+from service.analysis.targets import ExtraPolicies, with_policies
+from service.analysis.walk import ABSENT, LoggedDecision, Walk
 from service.definition.select_request import SelectRequest
 from service.errors import Invalid, NotFound
-from service.evaluation.answer import EvaluationAnswer
-from service.evaluation.evaluate import evaluate
-from service.evaluation.report import table
-from service.evaluation.request import EvaluationRequest, Selection
-from service.evaluation.rows import UNKNOWN, choose
-from service.evaluation.targets import ExtraPolicies, with_policies
-from service.evaluation.walk import ABSENT, LoggedDecision, Walk
 from service.http.services import Services
 from service.log.stores.base import Cut
 from service.log.stores.memory import MemoryStore

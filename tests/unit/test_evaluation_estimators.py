@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import bootstrap, t
+from scipy.stats import t
 
-from service.evaluation.estimators import (
+from service.analysis.estimators import (
     Array,
     Logged,
     choose_threshold,
@@ -23,7 +23,7 @@ from service.evaluation.estimators import (
     snips,
     switch,
 )
-from service.evaluation.intervals import Bootstrap, Interval, adjusted, standard_error
+from service.analysis.intervals import Interval, adjusted, standard_error
 
 
 def columns(
@@ -138,21 +138,10 @@ def test_an_adjusted_interval_of_equal_weights_is_student_s_and_that_of_agresti_
 
 
 def test_a_log_without_a_click_does_not_say_that_there_are_none() -> None:
-    """0 of 100: a bootstrap has the interval [0, 0]; here the upper end is near 0.05."""
+    """0 of 100: the upper end is near 0.05."""
     log = columns([0.0] * 100, 0.5, 0.5)
     found = estimate(log)["snips"]
-    assert found.bootstrap == Interval(0.0, 0.0)
     assert 0.03 < found.interval.high < 0.06
-
-
-def test_the_bootstrap_is_scipy_s_bca() -> None:
-    rng = np.random.default_rng(3)
-    values = rng.exponential(size=200)
-    [found] = Bootstrap(200, np.random.default_rng(0)).intervals([(values, np.ones(200))], 0.95)
-    expected = bootstrap(
-        (values,), np.mean, n_resamples=4_000, method="BCa", rng=np.random.default_rng(1)
-    ).confidence_interval
-    assert found == pytest.approx(tuple(expected), abs=0.02)
 
 
 def test_decisions_of_one_user_do_not_count_as_so_many_users() -> None:

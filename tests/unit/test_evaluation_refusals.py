@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from service.analysis.columns import Columns
+from service.analysis.evaluate import evaluate
+from service.analysis.evaluation_answer import EvaluationAnswer
+from service.analysis.evaluation_report import table
+from service.analysis.refusals import WeightSummary, refusal
+from service.analysis.request import EvaluationRequest, Selection
+from service.analysis.walk import TINY
 from service.definition.select_request import SelectRequest
-from service.evaluation.answer import EvaluationAnswer
-from service.evaluation.columns import Columns
-from service.evaluation.evaluate import evaluate
-from service.evaluation.refusals import WeightSummary, refusal
-from service.evaluation.report import table
-from service.evaluation.request import EvaluationRequest, Selection
-from service.evaluation.walk import TINY
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.importing import Visit as Imported

@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 import service
+from service.analysis.targets import read_definitions
 from service.definition.experiment import Definition, load_definition
 from service.definition.faults import ALTERNATIVES, FAULTS, PART, faults_of
 from service.errors import ConfigurationError
-from service.evaluation.targets import read_definitions
 from service.features.schema import Schema
 
 SHOP: dict[str, Any] = {

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from service.control import verdict
-from service.control.sample_ratio import ALPHA, Counts
-from service.control.sequences import radius
+from service.analysis import verdict
+from service.analysis.sample_ratio import ALPHA, Counts
+from service.analysis.sequences import radius
 
 V = 400.0
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.control.sequences import (
+from service.analysis.sequences import (
     Terms,
     Watched,
     chances_of_best,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from service.control.outcomes import DELETED, NOT_DRAWN, NOT_SHOWN
-from service.control.report import Uplift, Verdict
-from service.control.rewards import OPEN
-from service.control.table import table
-from service.control.verdict import REPEATED, verdict_on
+from service.analysis.history import OPEN
+from service.analysis.outcomes import DELETED, NOT_DRAWN, NOT_SHOWN
+from service.analysis.verdict import REPEATED, verdict_on
+from service.analysis.verdict_answer import Uplift, Verdict
+from service.analysis.verdict_table import table
 from service.errors import NotFound
 from service.log.stores.memory import MemoryStore
 from service.state.events import ExperimentDeleted, LogTruncated, PolicyReset, Shown

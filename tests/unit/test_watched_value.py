@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.evaluation.watched import CAP, WatchedValue, known, surprise
+from service.analysis.watched import CAP, WatchedValue, known, surprise
 
 shares = st.lists(st.floats(0.001, 1.0), min_size=3, max_size=3)
 

@@ -344,7 +344,6 @@ export function evaluation(app) {
           number: true,
           text: (row) => within(row.interval),
         },
-        { key: "bootstrap", title: "Bootstrap", number: true, text: (row) => within(row.bootstrap) },
         {
           key: "ess",
           title: "Effective sample",

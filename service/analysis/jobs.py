@@ -4,10 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 from random import Random, SystemRandom
 
+from service.analysis.request import EvaluationRequest
+from service.analysis.running import RETRY_AFTER_S, Run, Worker
 from service.clock import Clock
 from service.errors import Busy, NotFound
-from service.evaluation.request import EvaluationRequest
-from service.evaluation.running import RETRY_AFTER_S, Run, Worker
 
 KEPT = 8
 """Ended jobs of an experiment that are kept, the newest."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.control.sequences import Array, Index, radius
+from service.analysis.sequences import Array, Index, radius
 from service.state.events import Decision
 
 ALPHA = 0.001

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from service.evaluation.intervals import Interval
+from service.analysis.intervals import Interval
 
 Ends = Annotated[
     Interval, Field(description="Lower and upper end, of the confidence that was asked.")
@@ -15,13 +15,11 @@ Ends = Annotated[
 class EstimateAnswer(BaseModel):
     value: float = Field(description="As `metric` says.")
     standard_error: float
-    interval: Ends = Field(description="To be shown: Student's t on the effective sample.")
-    bootstrap: Ends = Field(description="Bias-corrected and accelerated.")
+    interval: Ends = Field(description="Student's t on the effective sample.")
 
     def within(self, least: float, most: float) -> "EstimateAnswer":
-        """Cut both intervals to the range of rewards."""
-        ends = {each: getattr(self, each).within(least, most) for each in ("interval", "bootstrap")}
-        return self.model_copy(update=ends)
+        """Cut the interval to the range of rewards."""
+        return self.model_copy(update={"interval": self.interval.within(least, most)})
 
 
 class PolicyEvaluation(BaseModel):

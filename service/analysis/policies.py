@@ -1,8 +1,8 @@
 """The policies that a request evaluates, checked against the experiment before the long work."""
 
+from service.analysis.request import EvaluationRequest, PolicyFields, Selection
+from service.analysis.targets import GUESS, with_policies
 from service.errors import ConfigurationError, Invalid, NotFound
-from service.evaluation.request import EvaluationRequest, PolicyFields, Selection
-from service.evaluation.targets import GUESS, with_policies
 from service.naming import quoted
 from service.serving.traffic import no_policy
 from service.state.fold import State

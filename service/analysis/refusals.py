@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.evaluation.columns import Columns
-from service.evaluation.estimators import Logged, effective_size
-from service.evaluation.intervals import grouped, standard_error
-from service.evaluation.request import EvaluationRequest
+from service.analysis.columns import Columns
+from service.analysis.estimators import Logged, effective_size
+from service.analysis.intervals import grouped, standard_error
+from service.analysis.request import EvaluationRequest
 
 MEAN_WEIGHT_ERRORS = 5.0
 """Weights have the mean 1 where the log supports the policy and propensities are those that arms

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from service.control.report import PolicyMean, Uplift, Verdict
+from service.analysis.verdict_answer import PolicyMean, Uplift, Verdict
 from service.tables import aligned
 
 

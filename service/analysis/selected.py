@@ -12,7 +12,7 @@ from math import nan
 import numpy as np
 import numpy.typing as npt
 
-from service.control.rewards import (
+from service.analysis.history import (
     DELETED,
     EARLIER,
     OPEN,
@@ -21,7 +21,7 @@ from service.control.rewards import (
     decision_pages,
     read_decision,
 )
-from service.evaluation.request import Selection
+from service.analysis.request import Selection
 from service.log.reading import SILENT, Progress
 from service.log.stores import Store
 from service.log.stores.base import KeptRow

@@ -9,12 +9,12 @@ from hashlib import blake2b
 
 import numpy as np
 
+from service.analysis.estimators import Logged
+from service.analysis.intervals import Interval
+from service.analysis.sequences import Index
+from service.analysis.walk import LoggedDecision
+from service.analysis.watched import WatchedValue, doubles
 from service.clock import iso
-from service.control.sequences import Index
-from service.evaluation.estimators import Logged
-from service.evaluation.intervals import Interval
-from service.evaluation.walk import LoggedDecision
-from service.evaluation.watched import WatchedValue, doubles
 from service.features.schema import Array
 
 ARMS = 10_000

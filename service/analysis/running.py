@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from service.analysis.request import EvaluationRequest
 from service.clock import SYSTEM, Clock
 from service.errors import Busy, Invalid, NotFound, ProcessEnded, Refused, StoreUnavailable
-from service.evaluation.request import EvaluationRequest
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 
 class Question(msgspec.Struct):
-    """Standard input of `service.evaluation.worker`. request: None asks for the verdict of the
+    """Standard input of `service.analysis.worker`. request: None asks for the verdict of the
     experiment."""
 
     store: str
@@ -124,7 +124,7 @@ class Run:
 
 
 class Worker:
-    """Runs `service.evaluation.worker`, one process at a time, which neither delays serving nor
+    """Runs `service.analysis.worker`, one process at a time, which neither delays serving nor
     uses its memory. A process can be ended when it takes too long or is cancelled; a task of a
     process pool cannot.
 
@@ -187,7 +187,7 @@ class Worker:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "service.evaluation.worker",
+                "service.analysis.worker",
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=PIPE,

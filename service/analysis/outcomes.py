@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from service.control.rewards import (
+from service.analysis.history import (
     DELETED,
     EARLIER,
     OPEN,
@@ -17,8 +17,8 @@ from service.control.rewards import (
     decision_pages,
     read_decision,
 )
-from service.control.sample_ratio import Counts, ShownArms
-from service.control.sequences import Array, Index
+from service.analysis.sample_ratio import Counts, ShownArms
+from service.analysis.sequences import Array, Index
 from service.log.reading import SILENT, Progress
 from service.log.stores import Store
 from service.log.stores.base import KeptRow

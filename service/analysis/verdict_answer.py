@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
-from service.control.sequences import MOST_ROWS
+from service.analysis.sequences import MOST_ROWS
 
 State = Literal["better", "worse", "open", "refused"]
 Ends = Annotated[tuple[float, float], Field(description="Lower and upper end, 95 percent.")]

@@ -13,10 +13,10 @@ from functools import cache
 
 import numpy as np
 
-from service.control.rewards import EARLIER, UNREADABLE
+from service.analysis.history import EARLIER, UNREADABLE
+from service.analysis.selected import SelectedDecisions
+from service.analysis.targets import ExtraPolicies, frozen, guesses
 from service.errors import Invalid, LogGap, NotFound
-from service.evaluation.rows import SelectedDecisions
-from service.evaluation.targets import ExtraPolicies, frozen, guesses
 from service.features.schema import Array
 from service.log.reading import SILENT, Progress
 from service.log.replay import RowsByPosition, origin_of, steps

@@ -7,10 +7,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 
+from service.analysis.request import EvaluationRequest
+from service.analysis.running import Worker
 from service.clock import iso
 from service.errors import Invalid, Refused, StoreError
-from service.evaluation.request import EvaluationRequest
-from service.evaluation.running import Worker
 from service.log.log import Log
 from service.observability.telemetry import Telemetry
 from service.state.fold import State

@@ -1,8 +1,8 @@
 """An evaluation as a sentence and as a table."""
 
-from service.evaluation.answer import EvaluationAnswer, PolicyEvaluation
-from service.evaluation.estimators import NAMES
-from service.evaluation.intervals import Interval
+from service.analysis.estimators import NAMES
+from service.analysis.evaluation_answer import EvaluationAnswer, PolicyEvaluation
+from service.analysis.intervals import Interval
 from service.tables import aligned, figure
 
 TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR"}
@@ -72,7 +72,7 @@ def table(found: EvaluationAnswer, *, every: bool = False) -> str:
     percent, metric = f"{found.confidence:.0%}", "slot 1" if first_slot else "reward"
     if every:
         lines.append(f"{'; '.join(map(_learned, found.policies))}.")
-        rows = [["policy", "estimator", metric, percent, "bootstrap", "ESS", "weight"]]
+        rows = [["policy", "estimator", metric, percent, "ESS", "weight"]]
         for value in found.policies:
             rows += _rows(value)
     else:
@@ -137,14 +137,13 @@ def _rows(value: PolicyEvaluation) -> list[list[str]]:
     size = [f"{value.effective_sample_size:,.0f}", f"{value.largest_weight:,.1f}"]
     for name in filter(value.estimates.__contains__, NAMES):
         one = value.estimates[name]
-        intervals = [_text(each) for each in (one.interval, one.bootstrap)]
-        rows.append([policy, TITLES[name], f"{one.value:.4f}", *intervals, *size])
+        rows.append([policy, TITLES[name], f"{one.value:.4f}", _text(one.interval), *size])
         policy, size = "", ["", ""]
     if value.watched is not None:
         dr = value.estimates["dr"].value
-        rows.append(["", "DR, any time", f"{dr:.4f}", _text(value.watched), *[""] * 3])
+        rows.append(["", "DR, any time", f"{dr:.4f}", _text(value.watched), "", ""])
     if value.direct_method is not None:
-        rows.append(["", "DM", f"{value.direct_method:.4f}", "no interval", *[""] * 3])
+        rows.append(["", "DM", f"{value.direct_method:.4f}", "no interval", "", ""])
     return rows
 
 

@@ -5,9 +5,9 @@ from datetime import datetime
 
 import numpy as np
 
-from service.control.report import PolicyMean, State, Uplift
-from service.control.sample_ratio import Mismatch
-from service.control.sequences import Array, Watched, radius
+from service.analysis.sample_ratio import Mismatch
+from service.analysis.sequences import Array, Watched, radius
+from service.analysis.verdict_answer import PolicyMean, State, Uplift
 from service.tables import figure
 
 NO_CONTROL = (

@@ -10,7 +10,7 @@ would earn by that guess, sum_a p(a) q(a)). The weight is w = p / b.
     DR          mean [sum_a p(a) q(a) + w (r - q)]        Dudik, Langford & Li 2011
     Switch-DR   the same, without w (r - q) where w is above a threshold
                                                           Wang, Agarwal & Dudik 2017
-Each is a ratio of two sums, so one piece of code gives all of them intervals.
+Each is a ratio of two sums, so one piece of code gives each its interval.
 
 IPS is unbiased where b > 0 wherever p > 0. So is DR, if q was fitted without the row's own reward
 (cross-fitted, or fitted to what came before the row); q may be wrong: that costs width, no bias.
@@ -23,15 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from service.evaluation.answer import EstimateAnswer
-from service.evaluation.intervals import (
-    RESAMPLES,
-    Bootstrap,
-    Interval,
-    adjusted,
-    grouped,
-    standard_error,
-)
+from service.analysis.evaluation_answer import EstimateAnswer
+from service.analysis.intervals import Interval, adjusted, grouped, standard_error
 
 Array = npt.NDArray[np.float64]
 
@@ -134,37 +127,27 @@ def effective_size(weight: Array) -> float:
     return float(share.sum()) ** 2 / float(np.square(share).sum())
 
 
-def estimate(
-    log: Logged, confidence: float = 0.95, resamples: int = RESAMPLES
-) -> dict[str, EstimateAnswer]:
-    """Every estimator of NAMES with its intervals. The same log gives the same numbers."""
+def estimate(log: Logged, confidence: float = 0.95) -> dict[str, EstimateAnswer]:
+    """Return every estimator of NAMES with its interval."""
     found = {
         "ips": ips(log),
         "snips": snips(log),
         "dr": doubly_robust(log),
         "switch_dr": switch(log, choose_threshold(log)),
     }
-    pairs = [grouped(log.group, terms.top, terms.bottom) for terms in found.values()]
     [weight] = grouped(log.group, log.weight)
-    rewards = _rewards_seen(log)
-    bootstrap = Bootstrap(len(weight), np.random.default_rng(0), resamples)
-    resampled = bootstrap.intervals(pairs, confidence)
-    estimates = {
-        name: EstimateAnswer(
+    rewards, estimates = _rewards_seen(log), dict[str, EstimateAnswer]()
+    for name, terms in found.items():
+        top, bottom = grouped(log.group, terms.top, terms.bottom)
+        estimates[name] = EstimateAnswer(
             value=terms.value,
             standard_error=standard_error(top, bottom),
             interval=adjusted(top, bottom, weight, rewards, confidence),
-            bootstrap=second,
         )
-        for (name, terms), (top, bottom), second in zip(
-            found.items(), pairs, resampled, strict=True
-        )
-    }
-    # What was left out for its variance has a bias that no resampling shows, so its intervals hold
-    # those of the estimate without it, too.
+    # The rows do not show the bias of what was left out for its variance, so its interval holds
+    # that of the estimate without it, too.
     switched, unbiased = estimates["switch_dr"], estimates["dr"]
     switched.interval = switched.interval.hull(unbiased.interval)
-    switched.bootstrap = switched.bootstrap.hull(unbiased.bootstrap)
     return estimates
 
 

@@ -7,17 +7,17 @@ from math import isfinite
 
 import numpy as np
 
-from service.evaluation.answer import EvaluationAnswer, LoggedValue, PolicyEvaluation
-from service.evaluation.columns import Columns
-from service.evaluation.estimators import direct, estimate, over_logged
-from service.evaluation.intervals import adjusted, grouped
-from service.evaluation.policies import chosen_policies
-from service.evaluation.refusals import refusal, summarize
-from service.evaluation.report import sentence
-from service.evaluation.request import EvaluationRequest
-from service.evaluation.rows import choose
-from service.evaluation.targets import ExtraPolicies
-from service.evaluation.walk import Walk
+from service.analysis.columns import Columns
+from service.analysis.estimators import direct, estimate, over_logged
+from service.analysis.evaluation_answer import EvaluationAnswer, LoggedValue, PolicyEvaluation
+from service.analysis.evaluation_report import sentence
+from service.analysis.intervals import adjusted, grouped
+from service.analysis.policies import chosen_policies
+from service.analysis.refusals import refusal, summarize
+from service.analysis.request import EvaluationRequest
+from service.analysis.selected import choose
+from service.analysis.targets import ExtraPolicies
+from service.analysis.walk import Walk
 from service.log.reading import SILENT, Progress, reading, single_experiment
 from service.log.replicas import Replicas
 from service.log.stores import Store

@@ -10,10 +10,10 @@ import sys
 
 import msgspec
 
-from service.control.verdict import verdict_on
+from service.analysis.evaluate import evaluate_store
+from service.analysis.running import Answer, Line, Question, Refusal, Result, Step
+from service.analysis.verdict import verdict_on
 from service.errors import ConfigurationError, Refused, StoreError, StoreUnavailable
-from service.evaluation.evaluate import evaluate_store
-from service.evaluation.running import Answer, Line, Question, Refusal, Result, Step
 from service.log.reading import Progress, reading
 
 NICE = 10

@@ -15,12 +15,12 @@ import msgspec
 import numpy as np
 from pydantic import ValidationError
 
+from service.analysis.request import PolicyFields
 from service.bandits.candidates import Candidates
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
 from service.definition.files import json_of, text_of, toml_of
 from service.errors import ConfigurationError, StoreUnavailable
-from service.evaluation.request import PolicyFields
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.log.stores import Store

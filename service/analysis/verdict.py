@@ -4,13 +4,12 @@ from collections import Counter
 
 import numpy as np
 
-from service.clock import iso
-from service.control import sample_ratio, sentences
-from service.control.outcomes import Outcomes, read_outcomes
-from service.control.report import Look, PolicyMean, Uplift, Verdict
-from service.control.rewards import Rewards, Start
-from service.control.sample_ratio import Mismatch
-from service.control.sequences import (
+from service.analysis import sample_ratio
+from service.analysis import verdict_sentences as sentences
+from service.analysis.history import Rewards, Start
+from service.analysis.outcomes import Outcomes, read_outcomes
+from service.analysis.sample_ratio import Mismatch
+from service.analysis.sequences import (
     MOST_ROWS,
     Array,
     Estimate,
@@ -23,6 +22,8 @@ from service.control.sequences import (
     sum_of_squares,
     terms,
 )
+from service.analysis.verdict_answer import Look, PolicyMean, Uplift, Verdict
+from service.clock import iso
 from service.definition.experiment import Definition
 from service.errors import NotFound
 from service.log.reading import SILENT, Progress, single_experiment

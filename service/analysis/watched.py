@@ -3,7 +3,7 @@
 The estimate of a decision is sum_a p(a) q(a) + w (r - q), with w = p / b. Weights have no useful
 bound, but rewards (here as shares of their range) are at least 0: with the guess of each arm cut to
 CAP / w, the second part is at least -CAP. The sum of the first part is known before the arm is
-drawn, so that the boundary of `service.control.sequences` bounds from below what the policy would
+drawn, so that the boundary of `service.analysis.sequences` bounds from below what the policy would
 have earned, with V the sum of squares of the second part; the same of 1 - r bounds it from above
 (Waudby-Smith, Wu, Ramdas, Karampatziakis, Mineiro 2024, "Anytime-valid off-policy inference for
 contextual bandits", section 2). The difference to what the log earned has r - sum_a b(a) q(a) taken
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.control.sequences import Array, Index, Terms, Watched
-from service.evaluation.intervals import Interval
+from service.analysis.intervals import Interval
+from service.analysis.sequences import Array, Index, Terms, Watched
 
 CAP = 5.0
 """A smaller one makes intervals narrow where a policy mostly does what the log did, a larger one

@@ -1,0 +1,1 @@
+"""What policies earned and what others would have earned, by the log."""

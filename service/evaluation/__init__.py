@@ -1,1 +1,0 @@
-"""Off-policy evaluation: what another policy would have earned on the log, and how sure that is."""
