@@ -14,17 +14,15 @@ from service.log.reading import Progress
 from service.log.replay import origin_of, replay, row_pages
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
-from service.serving.rederive import is_whole, model_version
+from service.state.decisions import Decision, decode_decision, is_whole, model_version
 from service.state.events import (
     AnyEvent,
-    Decision,
     ExperimentDefined,
     ExperimentDeleted,
     Learned,
     LogTruncated,
     PolicyReset,
     Tombstone,
-    decode_decision,
     outcomes,
 )
 from service.state.fold import State

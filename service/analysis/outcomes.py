@@ -22,8 +22,7 @@ from service.analysis.sequences import Array, Index
 from service.log.reading import SILENT, Progress
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
-from service.serving.rederive import is_imported
-from service.state.events import Decision
+from service.state.decisions import Decision, is_imported
 
 NOT_SHOWN = "they were made ahead and never shown"
 NOT_DRAWN = "their policy was not drawn: the request named it, or it had all the traffic"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.analysis.sequences import Array, Index, radius
-from service.state.events import Decision
+from service.state.decisions import Decision
 
 ALPHA = 0.001
 """Chance of a false alarm, ever, of an experiment."""

@@ -25,8 +25,7 @@ from service.analysis.request import Selection
 from service.log.reading import SILENT, Progress
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
-from service.serving.rederive import is_imported
-from service.state.events import Decision
+from service.state.decisions import Decision, is_imported
 
 
 @dataclass

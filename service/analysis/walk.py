@@ -24,17 +24,11 @@ from service.log.replica import Replica
 from service.log.stores import Store
 from service.naming import quoted
 from service.observability.telemetry import Telemetry
-from service.serving.rederive import candidates_of, is_imported
+from service.serving.rederive import candidates_of
 from service.serving.scoring import decide
 from service.serving.traffic import no_policy
-from service.state.events import (
-    AnyEvent,
-    Decision,
-    Erased,
-    ExperimentDefined,
-    Tombstone,
-    decode_decision,
-)
+from service.state.decisions import Decision, decode_decision, is_imported
+from service.state.events import AnyEvent, Erased, ExperimentDefined, Tombstone
 from service.state.fold import State
 from service.state.learner import Learner
 

@@ -31,17 +31,8 @@ from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
 from service.serving.lookup import seed_of
 from service.serving.marks import ERASED, OPEN_S, arm_mark
-from service.state.events import (
-    Decision,
-    Erased,
-    Learned,
-    Tombstone,
-    VersionStaged,
-    decode_decision,
-    encode_event,
-    outcomes,
-    unit_of,
-)
+from service.state.decisions import Decision, decode_decision, unit_of
+from service.state.events import Erased, Learned, Tombstone, VersionStaged, encode_event, outcomes
 
 logger = logging.getLogger(__name__)
 

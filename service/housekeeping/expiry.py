@@ -8,7 +8,7 @@ from service.log.log import Log
 from service.log.stores import Store
 from service.serving.marks import ShownReward
 from service.serving.settlement import Settlements
-from service.state.events import Decision, decode_decision
+from service.state.decisions import Decision, decode_decision
 from service.state.fold import State
 
 logger = logging.getLogger(__name__)

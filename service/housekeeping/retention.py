@@ -17,7 +17,8 @@ from service.log.stores import Store
 from service.log.stores.base import Cut, Erasure, Snapshot, Taken
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
-from service.state.events import VersionStaged, decode_decision
+from service.state.decisions import decode_decision
+from service.state.events import VersionStaged
 from service.state.fold import State
 
 logger = logging.getLogger(__name__)

@@ -22,26 +22,16 @@ from service.observability.telemetry import Telemetry
 from service.offline.audit_report import AuditReport
 from service.offline.exactly_once import Settled
 from service.serving.marks import ArmValue, arm_mark, read_arm
-from service.serving.rederive import (
-    Discrepancy,
-    Kind,
-    check_choice,
-    check_decision,
-    check_event,
-    is_imported,
-    is_whole,
-    model_version,
-)
+from service.serving.rederive import Discrepancy, Kind, check_choice, check_decision, check_event
+from service.state.decisions import Decision, decode_decision, is_imported, is_whole, model_version
 from service.state.events import (
     AnyEvent,
-    Decision,
     Erased,
     Expired,
     Learned,
     LogTruncated,
     SettledReward,
     Tombstone,
-    decode_decision,
     outcomes,
 )
 from service.state.fold import State

@@ -13,7 +13,7 @@ from service.log.stores import Store, open_store, sqlite_file
 from service.log.stores.base import Append, Blob, DecisionRow, Entry, Instant, KeptRow, Marks
 from service.log.stores.sqlite import SqliteStore
 from service.log.stores.store import SECRET, START
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from service.tables import aligned
 
 ENTRIES = 64

@@ -28,7 +28,7 @@ from service.log.stores.memory import MemoryStore
 from service.log.stores.store import START
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from service.tables import aligned
 
 DAY_S = 86_400.0

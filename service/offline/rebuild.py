@@ -22,7 +22,7 @@ from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
 from service.serving.traffic import no_policy
 from service.state.artifacts import pack_artifact
-from service.state.events import Decision, decode_decision
+from service.state.decisions import Decision, decode_decision
 from service.state.fold import State
 from service.state.learner import Learner
 from service.training.settlements import TrainingSet, collect

@@ -13,8 +13,8 @@ from service.security.access import Grant, expect_granted, granted
 from service.serving.attributions import CandidateAnswer, attributions, unexplained
 from service.serving.experiments import expect_present
 from service.serving.marks import ERASED, activation_mark, arm_mark, read_arm
-from service.serving.rederive import candidates_of, check_choice, is_imported, is_whole
-from service.state.events import Decision, decode_decision
+from service.serving.rederive import candidates_of, check_choice
+from service.state.decisions import Decision, decode_decision, is_imported, is_whole
 from service.state.fold import State
 
 

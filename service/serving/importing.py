@@ -28,19 +28,15 @@ from service.security.token import TokenSealer
 from service.serving.admin import find
 from service.serving.arms import find as find_arms
 from service.serving.marks import ERASED, ArmValue, arm_mark, read_arm
-from service.serving.rederive import IMPORTED
-from service.state.events import (
-    AnyEvent,
+from service.state.decisions import (
+    IMPORTED,
     Decision,
-    Imported,
-    Rewarded,
-    Settled,
     Shown,
     as_logged,
     decode_decision,
     encode_decision,
-    encode_event,
 )
+from service.state.events import AnyEvent, Imported, Rewarded, Settled, encode_event
 from service.state.fold import State
 
 COMMIT = 512

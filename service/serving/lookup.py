@@ -18,7 +18,7 @@ from service.serving.retrieval import Retrieval, applies
 from service.serving.traffic import assign
 from service.serving.tries import Tries
 from service.settings import Settings
-from service.state.events import Shortlist
+from service.state.decisions import Shortlist
 from service.state.fold import State
 from service.state.footprint import decision_bytes
 from service.state.learner import Learner

@@ -15,7 +15,8 @@ from msgspec.structs import asdict
 from service.definition.experiment import RewardRules
 from service.errors import Conflict, Exhausted, Gone
 from service.log.stores.base import Mark
-from service.state.events import Corrected, Expired, Rewarded, Settled, Shown
+from service.state.decisions import Shown
+from service.state.events import Corrected, Expired, Rewarded, Settled
 
 OPEN_S = 30 * 86_400.0
 """How much longer marks are kept of a decision that has arms left to settle."""

@@ -20,7 +20,7 @@ from service.observability.history import COLUMNS, History
 from service.observability.telemetry import Telemetry
 from service.security.access import Grant, granted
 from service.serving.admin import find
-from service.state.events import series_of
+from service.state.decisions import series_of
 from service.state.fold import State
 from service.state.learner import Learner
 from service.state.reward_statistics import RewardSums, interval

@@ -11,7 +11,7 @@ from service.log.clock import LogClock
 from service.log.stores.base import DecisionRow
 from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of
 from service.serving.lookup import Lookup
-from service.state.events import Decision, Shown, as_logged, encode_decision
+from service.state.decisions import Decision, Shown, as_logged, encode_decision
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):

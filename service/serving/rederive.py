@@ -3,11 +3,10 @@
 Rows may be corrupt: whatever a changed byte made of one becomes a discrepancy, never an exception.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -18,15 +17,13 @@ from service.errors import Invalid
 from service.features.schema import Array
 from service.serving.scoring import decide
 from service.serving.traffic import chances_of, winner
-from service.state.events import Decision, Learned, Settled, Shown, as_logged
+from service.state.decisions import Decision, Shown, as_logged
+from service.state.events import Learned, Settled
 from service.state.fold import State
 from service.state.learner import Learner
 
 CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
 """Scores whose relative difference lies between these tie on one machine and not on another."""
-
-IMPORTED = "imported/0@0"
-"""`model_version` of a decision from another system: nothing of it can be derived."""
 
 SAME_CHANCE = 1e-9
 """Difference of a chance in closed form that the last bits of means can make."""
@@ -37,8 +34,6 @@ and of their normalization."""
 
 TIED_DRAWS = 2
 """Of its M draws, how many a rounding may decide otherwise."""
-
-MODEL_VERSION = re.compile(r"(.+)/([0-9]{1,18})@([0-9]{1,18})", re.DOTALL)
 
 Kind = Literal[
     "choice",
@@ -84,39 +79,6 @@ class Discrepancy:
         values = f": logged {self.logged}, derived {self.derived}"
         both = self.logged is not None or self.derived is not None
         return f"{self.kind:<13} {self.id}  {self.what}{values if both else ''}"
-
-
-class ModelVersion(NamedTuple):
-    """`model_version` of a decision, policy/version@position, in parts."""
-
-    policy: str
-    version: int
-    position: int
-
-
-def model_version(decision: Decision) -> ModelVersion | None:
-    """None where the text has another form."""
-    found = MODEL_VERSION.fullmatch(decision.model_version)
-    return ModelVersion(found[1], int(found[2]), int(found[3])) if found else None
-
-
-def is_whole(decision: Decision) -> bool:
-    """Whether its parts fit together: each candidate has a probability (imported decisions may
-    have none), and only candidates are shown."""
-    p, arms, shown = decision.probabilities, set(decision.arms), {arm.arm for arm in decision.shown}
-    complete = len(p) == len(decision.arms) and min(p, default=-1.0) >= 0 < sum(p)
-    return (
-        (complete or (not p and is_imported(decision)))
-        and len(arms) == len(decision.arms)
-        and 0 < len(decision.shown) == len(shown)
-        and shown <= arms
-        and all(0 <= place < len(decision.arms) for place in decision.untried)
-        and model_version(decision) is not None
-    )
-
-
-def is_imported(decision: Decision) -> bool:
-    return decision.model_version == IMPORTED
 
 
 def drawn_arm(decision: Decision) -> str:

@@ -27,7 +27,7 @@ from service.serving.lookup import Lookup, Lookups
 from service.serving.recorder import Recorded, Recorder
 from service.serving.scoring import decide, decide_batch
 from service.settings import Settings
-from service.state.events import Decision, decode_decision
+from service.state.decisions import Decision, decode_decision
 
 LONG_S = 0.005
 """Decisions that take longer are made in another thread, so that no other request waits."""

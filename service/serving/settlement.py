@@ -20,7 +20,8 @@ from service.security.token import Ticket, TokenSealer
 from service.serving.experiments import expect_present
 from service.serving.marks import Settlement, ShownReward, activation_mark
 from service.serving.weighing import weigh
-from service.state.events import Activated, Decision, Shown, decode_decision, encode_event
+from service.state.decisions import Decision, Shown, decode_decision
+from service.state.events import Activated, encode_event
 from service.state.fold import EARLIER, State
 
 logger = logging.getLogger(__name__)

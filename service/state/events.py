@@ -1,24 +1,19 @@
-"""The records of the log: events, which change state, and decisions.
+"""Events: the records of the log that change state.
 
 An event is self-contained, except for `VersionStaged`, which names an artifact by its content hash.
 Every record carries the number of its schema: a Forage of another schema refuses it.
 """
 
-import struct
 from collections.abc import Callable
 from contextlib import suppress
-from math import exp
-from sys import float_info
 from typing import Any
 from zlib import crc32
 
 import msgspec
-import numpy as np
 
 from service.bandits.settled import Settled as Settled
 from service.bandits.settled import SettledReward as SettledReward
 from service.errors import Damaged, NotLoggable, UnknownSchema
-from service.features.schema import Array
 
 Features = dict[str, Any]
 """Values by name, as in JSON."""
@@ -27,7 +22,7 @@ STARTED_BY = "forage serve"
 """In place of a key: a service that defines the experiments of its files when it starts."""
 
 SCHEMA = 2
-"""The schema of the records below. Raise it with every change of a record."""
+"""The schema of events and decision rows. Raise it with every change of either."""
 
 
 class Event(
@@ -267,134 +262,12 @@ ChangingEvent = (
 AnyEvent = ChangingEvent | Activated | Imported | Skipped | LogTruncated | Tombstone
 
 
-class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """One slot of an answer. propensity: the chance of this arm in this slot."""
-
-    arm: str
-    propensity: float
-    x: list[float]
-    inline: bool = False
-
-
-class Shortlist(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """How a policy chose the candidates, among which the probabilities hold.
-
-    policy       its head chose them; `model_version` of the decision names the head
-    method       "scan" (of every arm) or "index" (some lists of an inverted file)
-    catalogue    number of arms in the catalogue
-    best         arms for each direction
-    directions   the mean of the head, and posterior draws
-    uniform      arms drawn uniformly beside them
-    """
-
-    policy: str
-    method: str
-    catalogue: int
-    best: int
-    directions: int
-    uniform: int
-
-
-class Decision(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True,
-    gc=False,
-):  # fmt: skip
-    """One answer of /select, complete for evaluation, training and audit.
-
-    id               short, 22 characters         at               unix seconds
-    unit             keyed hash, or None          assignment       chance that this policy was taken
-    context          as sent                      inline           features of other arms
-    arms             the candidates, in order     probabilities    of slot 1, `as_logged`
-    seed             of every draw                bank             seed of the posterior draws' bank
-    slate_log        ln of the whole slate's chance        reward_by, accept_until   unix seconds
-    deferred         not shown, and not learned, before its activation
-    key              the name of the caller's API key, '' where keys are off
-    shortlist        how the policy chose `arms`; None: named by the request, or all arms
-    untried          places of candidates that were tried for their own sake
-    """
-
-    id: str
-    at: float
-    policy: str
-    assignment: float
-    model_version: str
-    schema_version: int
-    unit: str | None
-    context: Features
-    arms: list[str]
-    inline: dict[str, Features]
-    probabilities: list[float]
-    seed: int
-    bank: int
-    shown: list[Shown]
-    slate_log: float
-    reward_by: float
-    accept_until: float
-    deferred: bool = False
-    key: str = ""
-    shortlist: Shortlist | None = None
-    untried: list[int] = []
-
-    @property
-    def series(self) -> str:
-        """What the rows of its policy are counted by."""
-        return series_of(self.policy, self.schema_version)
-
-    @property
-    def slate(self) -> float | None:
-        """Chance of the whole slate; None where a float cannot hold it."""
-        if len(self.shown) == 1:
-            return self.shown[0].propensity
-        chance = exp(self.slate_log)
-        return chance if chance >= float_info.min else None
-
-
-def series_of(policy: str, schema_version: int) -> str:
-    """Name the decisions of a policy under a schema: a deleted experiment, and another one of its
-    name, have no schema in common."""
-    return f"{policy}@{schema_version}"
-
-
 class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """crc: CRC-32 of the body, starting from the schema's number."""
 
     schema: int
     body: msgspec.Raw = msgspec.field(name="event")
     crc: int
-
-
-class _PackedShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """x: 8-byte floats."""
-
-    arm: str
-    propensity: float
-    x: bytes
-    inline: bool
-
-
-class _PackedDecision(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The fields of a `Decision` but `unit`. probabilities: 4-byte floats."""
-
-    id: str
-    at: float
-    policy: str
-    assignment: float
-    model_version: str
-    schema_version: int
-    context: Features
-    arms: list[str]
-    inline: dict[str, Features]
-    probabilities: bytes
-    seed: int
-    bank: int
-    shown: list[_PackedShown]
-    slate_log: float
-    reward_by: float
-    accept_until: float
-    deferred: bool
-    key: str
-    shortlist: Shortlist | None
-    untried: list[int]
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -405,14 +278,6 @@ _encode = msgspec.json.Encoder().encode
 _decode_event_record = msgspec.json.Decoder(_EventRecord).decode
 _decode_header = msgspec.json.Decoder(_Header).decode
 _decode_event: Callable[[msgspec.Raw], AnyEvent] = msgspec.json.Decoder(AnyEvent).decode
-_pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(_PackedDecision).decode
-_ROW = b"FR"
-"""The first bytes of every row."""
-
-_FRAME = struct.Struct("<2sBIB")
-"""The begin of a row: _ROW, its schema, the CRC-32 of what follows the frame, starting from schema
-and length, and the length of the unit's hash."""
 
 
 def encode_event(event: AnyEvent) -> bytes:
@@ -428,116 +293,23 @@ def encode_event(event: AnyEvent) -> bytes:
     return b'{"schema":%d,"event":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))
 
 
-def as_logged(p: Array, first: int, propensity: float) -> list[float]:
-    """Return probabilities (K,) as a row holds them: 4-byte numbers, but for the arm shown first,
-    whose propensity is a double."""
-    rounded = p.astype(np.float32).astype(np.float64)
-    rounded[first] = propensity
-    logged: list[float] = rounded.tolist()
-    return logged
-
-
-def encode_decision(decision: Decision) -> bytes:
-    """Return the row of a decision, whose probabilities are `as_logged`: the hash of its unit, by
-    which an erasure finds it, and the rest packed. zlib would make a row of the pet shop a third
-    shorter, and take three times as long as this."""
-    packed = _PackedDecision(
-        decision.id,
-        decision.at,
-        decision.policy,
-        decision.assignment,
-        decision.model_version,
-        decision.schema_version,
-        decision.context,
-        decision.arms,
-        decision.inline,
-        np.array(decision.probabilities, "<f4").tobytes(),
-        decision.seed,
-        decision.bank,
-        [
-            _PackedShown(arm.arm, arm.propensity, np.array(arm.x, "<f8").tobytes(), arm.inline)
-            for arm in decision.shown
-        ],
-        decision.slate_log,
-        decision.reward_by,
-        decision.accept_until,
-        decision.deferred,
-        decision.key,
-        decision.shortlist,
-        decision.untried,
-    )
-    unit = (decision.unit or "").encode()
-    body = unit + _pack(packed)
-    return _FRAME.pack(_ROW, SCHEMA, crc32(body, SCHEMA << 8 | len(unit)), len(unit)) + body
-
-
-def unit_of(row: bytes) -> str | None:
-    """Return the hash of the unit of a row, which may be damaged."""
-    length = row[_FRAME.size - 1] if len(row) >= _FRAME.size else 0
-    return row[_FRAME.size : _FRAME.size + length].decode("ascii", "replace") or None
-
-
 def decode_event(payload: bytes) -> AnyEvent:
     """Read a record. Raises UnknownSchema for a record of another schema, Damaged for one that is
     unreadable or was changed."""
     try:
         record = _decode_event_record(payload)
-        _expect_known(record.schema)
+        expect_known(record.schema)
         if record.crc != crc32(record.body, record.schema):
             raise Damaged("a log record was changed: its checksum does not match")
         return _decode_event(record.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            _expect_known(_decode_header(payload).schema)
+            expect_known(_decode_header(payload).schema)
         raise Damaged(f"a log record cannot be read: {fault}") from fault
 
 
-def decode_decision(payload: bytes) -> Decision:
-    """Read a row. Raises as `decode_event`."""
-    try:
-        kind, schema, crc, length = _FRAME.unpack_from(payload)
-        if kind != _ROW:
-            raise Damaged("a decision row cannot be read: it begins as no row does")
-        _expect_known(schema)
-        body = payload[_FRAME.size :]
-        if crc != crc32(body, schema << 8 | length):
-            raise Damaged("a decision row was changed: its checksum does not match")
-        found = _unpack(body[length:])
-        probabilities = np.frombuffer(found.probabilities, "<f4").tolist()
-        for first in found.shown[:1]:
-            if first.arm in found.arms[: len(probabilities)]:
-                probabilities[found.arms.index(first.arm)] = first.propensity
-        return Decision(
-            id=found.id,
-            at=found.at,
-            policy=found.policy,
-            assignment=found.assignment,
-            model_version=found.model_version,
-            schema_version=found.schema_version,
-            unit=body[:length].decode() or None,
-            context=found.context,
-            arms=found.arms,
-            inline=found.inline,
-            probabilities=probabilities,
-            seed=found.seed,
-            bank=found.bank,
-            shown=[
-                Shown(arm.arm, arm.propensity, np.frombuffer(arm.x, "<f8").tolist(), arm.inline)
-                for arm in found.shown
-            ],
-            slate_log=found.slate_log,
-            reward_by=found.reward_by,
-            accept_until=found.accept_until,
-            deferred=found.deferred,
-            key=found.key,
-            shortlist=found.shortlist,
-            untried=found.untried,
-        )
-    except (struct.error, msgspec.DecodeError, ValueError, LookupError) as fault:
-        raise Damaged(f"a decision row cannot be read: {fault}") from fault
-
-
-def _expect_known(schema: int) -> None:
+def expect_known(schema: int) -> None:
+    """Raise UnknownSchema where a record was written under another schema."""
     if schema != SCHEMA:
         raise UnknownSchema(
             f"the log holds records of schema {schema}, and this Forage reads schema {SCHEMA}: "

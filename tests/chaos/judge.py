@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
 
+from service.state.decisions import Decision
 from service.state.events import (
     AnyEvent,
     Corrected,
-    Decision,
     Expired,
     Learned,
     LogTruncated,

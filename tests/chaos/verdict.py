@@ -13,7 +13,8 @@ from service.bandits.heads import digest
 from service.log.replay import PAGE
 from service.log.stores import open_store
 from service.log.stores.store import Store
-from service.state.events import decode_decision, decode_event
+from service.state.decisions import decode_decision
+from service.state.events import decode_event
 from service.state.fold import State
 from tests.chaos.judge import Log
 from tests.chaos.processes import NAME, Replica

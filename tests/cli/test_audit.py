@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from service.offline.audit_report import COLUMNS
-from service.state.events import decode_decision, encode_decision
+from service.state.decisions import decode_decision, encode_decision
 from tests.cli.forage import forage, serving, started
 
 pytestmark = pytest.mark.process

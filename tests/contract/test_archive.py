@@ -11,7 +11,8 @@ from service.errors import ConfigurationError, Damaged, LogGap
 from service.log.stores import Store
 from service.log.stores.base import Append, DecisionRow
 from service.log.stores.memory import MemoryStore
-from service.state.events import Shortlist, Skipped, decode_decision, encode_decision
+from service.state.decisions import Shortlist, decode_decision, encode_decision
+from service.state.events import Skipped
 from tests.support.archived import (
     DAY_S,
     DEFINITION,

@@ -9,7 +9,7 @@ from service.log.stores import Store
 from service.offline.audit import Audit
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from tests.support.stores import Backend
 from tests.unit.folding import shop
 

@@ -22,7 +22,8 @@ from service.serving.marks import activation_mark, arm_mark, read_arm
 from service.serving.select import Answer
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
-from service.state.events import Learned, decode_decision, decode_event
+from service.state.decisions import decode_decision
+from service.state.events import Learned, decode_event
 from service.state.fold import State
 from tests.support.stores import marks_of
 from tests.unit.folding import bits, shop

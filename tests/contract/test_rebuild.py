@@ -20,7 +20,7 @@ from service.security.token import TokenSealer
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.artifacts import read_artifact
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from service.state.fold import State
 from tests.support.scenarios import Test, as_test
 from tests.unit.folding import NET, shop

@@ -12,7 +12,8 @@ from service.analysis.history import Rewards
 from service.log.reading import SILENT
 from service.log.stores import Store
 from service.log.stores.memory import MemoryStore
-from service.state.events import Skipped, decode_decision
+from service.state.decisions import decode_decision
+from service.state.events import Skipped
 from tests.docs.page import DOCS, blocks
 from tests.support.archived import MORNING, SHOP, Shop, a_decision, export
 from tests.support.clock import run_virtual

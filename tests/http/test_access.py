@@ -12,7 +12,7 @@ from starlette.routing import Mount
 
 from service.http.access import FREE, needs, row_of
 from service.http.openapi import OPERATIONS
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from tests.support.keys import PAGE, Keys, body_of
 from tests.support.plug import Plug
 from tests.support.service import Wire, expect_problem, filled, paths, serving

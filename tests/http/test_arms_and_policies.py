@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from tests.support.service import Wire, expect_problem, paths
 
 TOY = {"category": "toy"}

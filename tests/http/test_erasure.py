@@ -19,7 +19,8 @@ from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import Patience
 from service.serving.marks import ERASED, activation_mark, arm_mark, contribution_mark
-from service.state.events import Erased, Tombstone, decode_event, unit_of
+from service.state.decisions import unit_of
+from service.state.events import Erased, Tombstone, decode_event
 from tests.support.clock import VirtualClock
 from tests.support.redis_server import redis_server
 from tests.support.service import Json, Wire, expect_problem, serving

@@ -3,7 +3,7 @@
 import pytest
 
 from service.offline.audit import Audit
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from tests.support.service import Wire, expect_problem
 
 

@@ -11,7 +11,8 @@ from service.errors import StoreUnavailable
 from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Snapshot
 from service.log.stores.memory import MemoryStore
 from service.serving.marks import ERASED
-from service.state.events import AnyEvent, decode_decision, decode_event
+from service.state.decisions import decode_decision
+from service.state.events import AnyEvent, decode_event
 from tests.simulation.clock import MOST_SKEW_S, skew_of_owner
 
 Fault = Literal["refuse", "lose", "part", "late"]

@@ -10,16 +10,8 @@ from dataclasses import dataclass, field
 from service.definition.experiment import RewardRules
 from service.errors import Conflict, ForageError, Gone, StoreUnavailable
 from service.serving.select import Answer
-from service.state.events import (
-    AnyEvent,
-    Decision,
-    Erased,
-    Expired,
-    Learned,
-    decode_decision,
-    encode_decision,
-    outcomes,
-)
+from service.state.decisions import Decision, decode_decision, encode_decision
+from service.state.events import AnyEvent, Erased, Expired, Learned, outcomes
 from service.state.events import SettledReward as Told
 
 CONTRIBUTIONS = 8

@@ -9,7 +9,8 @@ from service.definition.experiment import Definition
 from service.serving.marks import Settlement, ShownReward
 from service.serving.scoring import decide
 from service.serving.weighing import weigh
-from service.state.events import ExperimentDefined, Shown
+from service.state.decisions import Shown
+from service.state.events import ExperimentDefined
 from service.state.fold import State
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -10,18 +10,16 @@ import pyarrow.dataset as ds
 from service.log.stores import Store
 from service.log.stores.base import Append, Cut, DecisionRow, Erasure, Record, Snapshot
 from service.offline.archive.export import FILE_BYTES, Exported, Exporter
+from service.state.decisions import Decision, Shown, encode_decision
 from service.state.events import (
     AnyEvent,
     Corrected,
-    Decision,
     Erased,
     ExperimentDefined,
     Expired,
     Rewarded,
     Settled,
-    Shown,
     Tombstone,
-    encode_decision,
     encode_event,
 )
 

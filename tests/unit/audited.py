@@ -19,7 +19,8 @@ from service.offline.audit_report import AuditReport
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.artifacts import pack_artifact
-from service.state.events import Decision, decode_decision, decode_event
+from service.state.decisions import Decision, decode_decision
+from service.state.events import decode_event
 from service.state.fold import State
 from service.state.learner import Learner
 from tests.support.clock import run_virtual

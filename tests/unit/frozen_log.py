@@ -11,19 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from service.state.decisions import Decision, Shortlist, Shown, encode_decision
 from service.state.events import (
     Activated,
     AnyEvent,
-    Decision,
     Erased,
     Expired,
     Imported,
     LogTruncated,
-    Shortlist,
-    Shown,
     Skipped,
     decode_event,
-    encode_decision,
     encode_event,
 )
 from service.state.fold import State

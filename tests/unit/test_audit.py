@@ -11,6 +11,7 @@ from service.log.stores.base import KeptRow
 from service.log.stores.memory import MemoryStore
 from service.offline.audit_report import KEPT, LISTED, AuditReport, table
 from service.serving.rederive import Discrepancy, close_draws, rounded
+from service.state.decisions import encode_decision
 from service.state.events import (
     Corrected,
     ExperimentDefined,
@@ -18,7 +19,6 @@ from service.state.events import (
     Learned,
     Rewarded,
     VersionActivated,
-    encode_decision,
     encode_event,
 )
 from tests.unit.audited import (

@@ -11,7 +11,7 @@ from service.bandits import ranking
 from service.log.stores.memory import MemoryStore
 from service.serving.rederive import Discrepancy, drawn_arm
 from service.serving.traffic import winner
-from service.state.events import Decision, encode_decision
+from service.state.decisions import Decision, encode_decision
 from tests.unit.audited import (
     Changed,
     Pick,

@@ -14,7 +14,8 @@ from service.http.services import Services
 from service.log.stores.base import Append, CommitResult, Entry, Mark
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
-from service.state.events import Rewarded, Settled, decode_decision, encode_event
+from service.state.decisions import decode_decision
+from service.state.events import Rewarded, Settled, encode_event
 from tests.support.clock import run_virtual
 from tests.unit.audited import define, live, state_of
 from tests.unit.folding import shop

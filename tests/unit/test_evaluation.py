@@ -23,7 +23,7 @@ from service.http.services import Services
 from service.log.stores.base import Cut
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from tests.support.clock import run_virtual
 from tests.unit.audited import CAT, DOG, a_log, define, live, state_of
 from tests.unit.folding import shop

@@ -22,7 +22,7 @@ from service.log.stores.memory import MemoryStore
 from service.serving.importing import Visit as Imported
 from service.serving.retrieval import DRAWS
 from service.serving.settlement import RewardRequest
-from service.state.events import Shortlist
+from service.state.decisions import Shortlist
 from tests.support.clock import run_virtual
 from tests.unit.audited import decisions_of, define, live, state_of
 from tests.unit.test_evaluation import played, visits, walked

@@ -12,19 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import Damaged, UnknownSchema
+from service.state.decisions import Decision, as_logged, decode_decision, encode_decision
 from service.state.events import (
     SCHEMA,
     AnyEvent,
     ArmRemoved,
     Corrected,
-    Decision,
     Rewarded,
     Settled,
     SettledReward,
-    as_logged,
-    decode_decision,
     decode_event,
-    encode_decision,
     encode_event,
     outcomes,
 )

@@ -16,15 +16,8 @@ from service.http.services import Services
 from service.offline.audit import Audit
 from service.serving.marks import Settlement, ShownReward, arm_mark, read_arm
 from service.serving.weighing import weigh
-from service.state.events import (
-    AnyEvent,
-    Corrected,
-    Expired,
-    Learned,
-    Shown,
-    decode_event,
-    encode_event,
-)
+from service.state.decisions import Shown
+from service.state.events import AnyEvent, Corrected, Expired, Learned, decode_event, encode_event
 from service.state.examination import ARMS, Examination, seen_chance
 from service.state.fold import State
 from tests.statistics.positions import KINDS, Page, falling

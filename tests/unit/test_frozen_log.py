@@ -6,13 +6,8 @@ from typing import Any
 
 import pytest
 
-from service.state.events import (
-    AnyEvent,
-    Tombstone,
-    decode_decision,
-    encode_decision,
-    encode_event,
-)
+from service.state.decisions import decode_decision, encode_decision
+from service.state.events import AnyEvent, Tombstone, encode_event
 from service.state.fold import State
 from service.state.snapshot import Snapshot
 from tests.unit.folding import replay

@@ -17,7 +17,8 @@ from service.features.schema import Schema
 from service.features.view import View
 from service.security.entropy import Entropy
 from service.serving.scoring import decide
-from service.state.events import SCHEMA, Decision, Shown, encode_decision
+from service.state.decisions import Decision, Shown, encode_decision
+from service.state.events import SCHEMA
 from service.state.learner import Learner
 
 CONTEXT = {

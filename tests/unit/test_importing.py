@@ -20,7 +20,7 @@ from service.serving.scoring import decide
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.artifacts import read_artifact
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from service.state.fold import State
 from simulator_client.worlds.zooplus import PERSONAS, Zooplus
 from tests.support.clock import run_virtual

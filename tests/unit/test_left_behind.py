@@ -17,7 +17,8 @@ from service.log.stores.memory import MemoryStore
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.artifacts import pack_artifact
-from service.state.events import Settled, decode_decision, decode_event
+from service.state.decisions import decode_decision
+from service.state.events import Settled, decode_event
 from service.state.fold import State
 from tests.support.clock import run_virtual
 from tests.support.scenarios import Scenario, Test, as_test, virtual

@@ -12,7 +12,7 @@ from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.rederive import check_decision
 from service.serving.select import ENOUGH, Answer
-from service.state.events import decode_decision
+from service.state.decisions import decode_decision
 from tests.support.service import Wire, serving
 
 QUESTION = SelectRequest({"persona": "cat"}, policy="linucb")

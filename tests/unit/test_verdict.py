@@ -16,7 +16,8 @@ from service.analysis.verdict_answer import Uplift, Verdict
 from service.analysis.verdict_table import table
 from service.errors import NotFound
 from service.log.stores.memory import MemoryStore
-from service.state.events import ExperimentDeleted, LogTruncated, PolicyReset, Shown
+from service.state.decisions import Shown
+from service.state.events import ExperimentDeleted, LogTruncated, PolicyReset
 from tests.support.archived import SHOP, Shop, a_decision
 from tests.support.assigned import Traffic
 from tests.support.clock import run_virtual

@@ -11,7 +11,8 @@ from msgspec.json import encode
 from msgspec.structs import asdict
 
 from service.errors import Damaged
-from service.state.events import AnyEvent, Decision, Learned, outcomes
+from service.state.decisions import Decision
+from service.state.events import AnyEvent, Learned, outcomes
 
 Row = dict[str, Any]
 """The values of one record by column; others are ignored."""

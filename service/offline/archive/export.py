@@ -26,7 +26,8 @@ from service.offline.archive.columns import (
 )
 from service.offline.archive.files import Draft, Files, digest
 from service.security.files import PRIVATE
-from service.state.events import Erased, Tombstone, decode_decision, decode_event
+from service.state.decisions import decode_decision
+from service.state.events import Erased, Tombstone, decode_event
 
 logger = logging.getLogger(__name__)
 
