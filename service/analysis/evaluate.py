@@ -7,15 +7,17 @@ from math import isfinite
 
 import numpy as np
 
+from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.columns import Columns
 from service.analysis.estimators import direct, estimate, over_logged
 from service.analysis.evaluation_answer import EvaluationAnswer, LoggedValue, PolicyEvaluation
 from service.analysis.evaluation_report import sentence
+from service.analysis.history import read_history
 from service.analysis.intervals import adjusted, grouped
 from service.analysis.policies import chosen_policies
 from service.analysis.refusals import refusal, summarize
 from service.analysis.request import EvaluationRequest
-from service.analysis.selected import choose
+from service.analysis.selected import selected
 from service.analysis.targets import ExtraPolicies
 from service.analysis.walk import Walk
 from service.log.reading import SILENT, Progress, reading, single_experiment
@@ -43,19 +45,23 @@ async def evaluate_store(
 
 
 async def evaluate(
-    store: Store, request: EvaluationRequest, progress: Progress = SILENT
+    store: Store,
+    request: EvaluationRequest,
+    progress: Progress = SILENT,
+    checkpoints: Checkpoints = NOWHERE,
 ) -> EvaluationAnswer:
+    """Evaluate on an open store. Raises as `evaluate_store`."""
     name = await single_experiment(store, request.experiment)
     state = await Replicas(store, Telemetry()).discover(name)
     policies, added = chosen_policies(state, request)
     if not policies:  # the experiment has no shadows
         return _answer(name, request, Columns([]))
-    selection = request.selection
+    history, selection = await read_history(store, name, progress, checkpoints), request.selection
     if request.freeze and selection.since is None and selection.newest is None:
         # They learn from the first half, and are evaluated on the other.
-        chosen = await choose(store, name, selection, progress)
-        selection = replace(selection, newest=max(len(chosen) // 2, 1))
-    chosen = await choose(store, name, selection, progress)
+        half = len(selected(history, selection)) // 2
+        selection = replace(selection, newest=max(half, 1))
+    chosen = selected(history, selection)
     by_start = _by_start(policies, chosen.starts, watched=request.shadows)
     chosen = chosen.since(min(by_start))
     own = request.own or selection.logged_by is not None

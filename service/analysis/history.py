@@ -1,43 +1,349 @@
-"""The events of a log, as those who judge its decisions need them: rewards and definitions."""
+"""Decisions of an experiment and what came of them: the one reader of both, as columns in order.
+
+`read_history` reads the events of a log for rewards and definitions, then its decision rows. It
+takes up a history that was kept (`Checkpoints`) where it stopped, so a look costs what is new. A
+settled arm takes 24 bytes, a decision some 60 and 8 for each arm shown; the rows themselves are
+read again by those who evaluate them.
+
+What is read again from the beginning: a log that is another one by the digests of the last event
+and row that were read, or of which events or rows were taken out since; and one that tells of
+events or rows that do not count any more (`ANEW`).
+"""
 
 from array import array
-from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import nan
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from service.definition.experiment import Definition
-from service.errors import StoreError, UnknownSchema
-from service.log.reading import Progress
-from service.log.replay import origin_of, replay, row_pages
+from service.analysis.checkpoints import NOWHERE, Checkpoints
+from service.analysis.definitions import Defined, Definitions
+from service.analysis.growing import Growing
+from service.analysis.sample_ratio import Counts, ShownArms
+from service.bandits.heads.base import part
+from service.errors import Damaged, StoreError, UnknownSchema
+from service.log.reading import SILENT, Progress
+from service.log.replay import origin_of, record_at, replay, row_pages
 from service.log.stores import Store
-from service.log.stores.base import KeptRow
-from service.state.decisions import Decision, decode_decision, is_whole, model_version
+from service.log.stores.base import Instant, KeptRow, digest
+from service.state import codec
+from service.state.decisions import (
+    Decision,
+    decode_decision,
+    is_imported,
+    is_whole,
+    model_version,
+)
 from service.state.events import (
     AnyEvent,
-    ExperimentDefined,
+    Erased,
     ExperimentDeleted,
     Learned,
     LogTruncated,
-    PolicyReset,
+    Skipped,
     Tombstone,
     outcomes,
 )
 from service.state.fold import State
 
 Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+LAYOUT = 1
+"""The layout of a kept history. Raise it with every change of what `History` keeps."""
+
+ANEW = (Erased, ExperimentDeleted, LogTruncated, Skipped, Tombstone)
+"""Events after which earlier ones, or rows, do not count as they did."""
 
 DELETED = "they were made before the experiment was deleted"
 UNREADABLE = "their rows are damaged"
 OPEN = "their reward may still come, or one before them is waited for"
 EARLIER = "made before the log's origin, of which the events were trimmed"
 
+DEFERRED, IMPORTED, UNTOLD = 1, 2, 4
+"""Flags of a decision: not shown before its activation; of another system; imported without the
+arms that could have been shown."""
 
-def read_decision(row: KeptRow) -> tuple[Decision, int] | None:
-    """A decision, and the position of the state that made it; None where the row is damaged. Raises
-    UnknownSchema."""
+
+def number_of(text: str) -> int:
+    """Return a number for a text, the same in every process and at least 0."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 1
+
+
+def key_of(decision: str, arm: str) -> int:
+    """Return the number of a shown arm."""
+    return number_of(f"{decision}\0{arm}")
+
+
+class Place(msgspec.Struct):
+    """How far a log was read, and by what it is known again.
+
+    position, event   of the last event, and its digest
+    number, row       of the last decision row, and its digest
+    first             position of the first event
+    removed           decision rows that had been trimmed, and erased
+    """
+
+    position: int = 0
+    event: str = ""
+    number: int = 0
+    row: str = ""
+    first: int = 0
+    removed: tuple[int, int] = (0, 0)
+
+
+class Settlements(NamedTuple):
+    """What is known of shown arms, (n,) each.
+
+    settled   whether anything is
+    value     the current reward; NaN: the user saw nothing of the arm, or it is not settled
+    first     the position at which it was settled first
+    """
+
+    settled: Mask
+    value: Array
+    first: Index
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Columns of all decision rows that can be read, in the order of their numbers.
+
+    number, position   of the row, and of the state that decided
+    at, reward_by      unix seconds
+    chance             with which the policy was drawn
+    unit               a number for each visitor; decisions without one have a number each, below 0
+    policy             its place in the names of the history
+    schema             the version of the features
+    slots              arms shown
+    flags              DEFERRED, IMPORTED, UNTOLD
+    """
+
+    number: Index
+    position: Index
+    at: Array
+    reward_by: Array
+    chance: Array
+    unit: Index
+    policy: Index
+    schema: Index
+    slots: Index
+    flags: Index
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def has(self, flag: int) -> Mask:
+        """Return whether each has a flag, (n,)."""
+        return np.asarray((self.flags & flag) != 0)
+
+    @property
+    def first_arm(self) -> Index:
+        """Return the place of each one's first slot among the arms shown, (n,)."""
+        return np.cumsum(self.slots) - self.slots
+
+
+class History:
+    """What was read of a log.
+
+    names        of policies, each with its place
+    definitions  those that held, and the resets of policies
+    arms         the numbers of all arms shown, decision by decision (`key_of`)
+    shown        the first slots of decisions against their propensities
+    unreadable   rows that are damaged
+    told_until   the largest `at` of an event, unix seconds
+    erased       positions of events that were erased
+    begins       settlements up to here were trimmed
+    lost         decision rows that the log is known to have lost
+    """
+
+    def __init__(self) -> None:
+        self.place = Place()
+        self.definitions, self.names = Definitions(), dict[str, int]()
+        self._rows = Growing(
+            number="q", position="q", at="d", reward_by="d", chance="d", unit="q", policy="i",
+            schema="i", slots="i", flags="b",
+        )  # fmt: skip
+        self._arms = array("q")
+        self._settled = Growing(key="q", value="d", position="q")
+        self._known: tuple[Index, Index] | None = None
+        self.shown = ShownArms()
+        self.unreadable = self.begins = self.lost = 0
+        self.told_until = 0.0
+        self.erased = set[int]()
+
+    @property
+    def decisions(self) -> Decisions:
+        """The decisions read so far."""
+        return Decisions(**self._rows.columns)
+
+    @property
+    def arms(self) -> Index:
+        """The numbers of all arms shown, decision by decision."""
+        return np.array(self._arms, np.int64)
+
+    def settlements(self, keys: Index) -> Settlements:
+        """Return what is known of arms, by their numbers (n,)."""
+        if self._known is None:
+            own = self._settled["key"]
+            order = np.argsort(own, kind="stable")
+            self._known = own[order], order
+        known, order = self._known
+        if not len(known) or not len(keys):
+            none = np.zeros(len(keys))
+            return Settlements(none > 0, none + nan, none.astype(np.int64))
+        first, end = (np.searchsorted(known, keys, side) for side in ("left", "right"))
+        settled = first < end
+        last, first = order[end - 1], order[np.minimum(first, len(order) - 1)]
+        value = np.where(settled, self._settled["value"][last], nan)
+        return Settlements(settled, value, self._settled["position"][first])
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def goes_on(self, store: Store, experiment: str, now: Instant) -> bool:
+        """Say whether the log is the one that was read, with nothing taken out since."""
+        place = self.place
+        event = await record_at(store, experiment, place.position)
+        rows = await store.decisions(experiment, place.number - 1, 1) if place.number else []
+        return (
+            event is not None
+            and digest(event.payload) == place.event
+            and (not place.number or [digest(row.payload) for row in rows] == [place.row])
+            and await _first_position(store, experiment) == place.first
+            and (now.removed.trimmed, now.removed.erased) == place.removed
+        )
+
+    async def read(
+        self, store: Store, experiment: str, now: Instant, progress: Progress = SILENT
+    ) -> bool:
+        """Read on to the end of the log. Return False where it has to be read from the beginning.
+        Raises UnknownSchema, Damaged or LogGap where the events cannot be read."""
+        place, known = self.place, self.place.position > 0
+        place.removed = now.removed.trimmed, now.removed.erased
+        async for position, event in replay(store, experiment, place.position):
+            if known and isinstance(event, ANEW):
+                return False
+            if not place.first:
+                place.first = position
+                if position > 1:
+                    self.begins = position - 1
+                    await self._read_origin(store, experiment)
+            self._take_event(position, event)
+            place.position = position
+            progress.share("events read", position, now.position)
+        if (last := await record_at(store, experiment, place.position)) is not None:
+            place.event = digest(last.payload)
+        self._known = None
+        async for page in row_pages(store, experiment, place.number):
+            for row in page:
+                self._take_row(row)
+            place.number, place.row = page[-1].number, digest(page[-1].payload)
+            progress.share("decisions read", len(self._rows), now.rows)
+        return True
+
+    async def _read_origin(self, store: Store, experiment: str) -> None:
+        """Take the definition that held where a trimmed log begins."""
+        if (kept := await origin_of(store, experiment)) is None:
+            return
+        state = State.restore(kept)
+        if not state.deleted:
+            self.definitions.add(
+                Defined(kept.position, state.log_time, state.schema_version, state.definition)
+            )
+            self.definitions.first_schema = state.first_schema
+
+    def _take_event(self, position: int, event: AnyEvent) -> None:
+        self.told_until = max(self.told_until, event.at)
+        self.definitions.take(position, event)
+        if isinstance(event, ExperimentDeleted):
+            self.lost = 0
+        elif isinstance(event, Tombstone):
+            self.erased.add(position)
+        elif isinstance(event, LogTruncated):
+            self.lost += event.rows
+        elif isinstance(event, Learned):
+            for outcome in outcomes(event):
+                value = nan if outcome.learned is None else outcome.learned
+                self._settled.append(key_of(event.decision, outcome.settled.arm), value, position)
+
+    def _take_row(self, row: KeptRow) -> None:
+        """Raises UnknownSchema."""
+        found = _readable(row)
+        if found is None:
+            self.unreadable += 1
+            return
+        decision, position = found
+        imported, first = is_imported(decision), decision.shown[0]
+        untold = imported and len(decision.arms) == 1 and first.propensity < 1
+        self._rows.append(
+            row.number,
+            position,
+            decision.at,
+            decision.reward_by,
+            decision.assignment,
+            -1 - row.number if decision.unit is None else number_of(decision.unit),
+            self.names.setdefault(decision.policy, len(self.names)),
+            decision.schema_version,
+            len(decision.shown),
+            DEFERRED * decision.deferred + IMPORTED * imported + UNTOLD * untold,
+        )
+        for shown in decision.shown:
+            self._arms.append(key_of(decision.id, shown.arm))
+        held = self.definitions and position >= max(self.begins, self.definitions.since)
+        if held and not imported:
+            self.shown.add(decision)
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def dump(self) -> bytes:
+        """Return all that was read. `restored` is the inverse."""
+        meta = {
+            "place": msgspec.to_builtins(self.place),
+            "definitions": self.definitions.dump(),
+            "names": list(self.names),
+            "shown": list(self.shown.counts.names),
+            "unreadable": self.unreadable,
+            "begins": self.begins,
+            "lost": self.lost,
+            "told_until": self.told_until,
+            "erased": sorted(self.erased),
+        }
+        arrays = {
+            **{f"rows.{name}": column for name, column in self._rows.columns.items()},
+            **{f"settled.{name}": column for name, column in self._settled.columns.items()},
+            "arms": self.arms,
+            "shown": self.shown.counts.sums,
+        }
+        return codec.pack(LAYOUT, meta, arrays)
+
+    @classmethod
+    def restored(cls, kept: bytes) -> "History":
+        """Raises Damaged or UnknownSchema."""
+        meta, arrays = codec.unpack(kept, LAYOUT)
+        found = cls()
+        found.place = msgspec.convert(meta["place"], Place)
+        found.definitions = Definitions.restored(meta["definitions"])
+        found.names = {name: place for place, name in enumerate(meta["names"])}
+        found._rows.restore(part(arrays, "rows."))
+        found._settled.restore(part(arrays, "settled."))
+        found._arms.frombytes(arrays["arms"].tobytes())
+        found.shown.counts = Counts(meta["shown"], arrays["shown"])
+        found.unreadable, found.begins, found.lost = (
+            meta[name] for name in ("unreadable", "begins", "lost")
+        )
+        found.told_until, found.erased = meta["told_until"], set(meta["erased"])
+        return found
+
+
+def _readable(row: KeptRow) -> tuple[Decision, int] | None:
+    """Return a decision, and the position of the state that made it; None where the row is damaged.
+    Raises UnknownSchema."""
     try:
         decision = decode_decision(row.payload)
     except UnknownSchema:
@@ -48,160 +354,28 @@ def read_decision(row: KeptRow) -> tuple[Decision, int] | None:
     return (decision, version.position) if version and is_whole(decision) else None
 
 
-async def decision_pages(
-    store: Store, experiment: str, progress: Progress
-) -> AsyncIterator[list[KeptRow]]:
-    """Yield all decision rows, in their order. No page is empty."""
-    done, rows = 0, (await store.describe(experiment)).rows
-    async for page in row_pages(store, experiment):
-        yield page
-        done += len(page)
-        progress.share("decisions read", done, rows)
+async def _first_position(store: Store, experiment: str) -> int:
+    """Return the position of the first event; 0: there is none."""
+    found = await store.read(experiment, 0, 1)
+    return found[0].position if found else 0
 
 
-@dataclass(frozen=True)
-class Defined:
-    """A definition that held from a position of the log on, and from unix seconds."""
-
-    position: int
-    at: float
-    schema_version: int
-    definition: Definition
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where a policy began as it is now: a position of the log, and unix seconds."""
-
-    position: int
-    at: float
-
-
-class Rewards:
-    """The last reward of each shown arm, by the hash of (decision, arm), and all definitions.
-
-    end      the largest `at` of an event
-    defined  since the experiment was last deleted, if it was
-    first_schema   version of the first of these
-    erased   positions of events that were erased
-    begins   settlements up to here were trimmed
-    lost     decision rows that the log is known to have lost
-    """
-
-    def __init__(self) -> None:
-        self._keys, self._values, self._positions = array("q"), array("d"), array("q")
-        self._resets: list[tuple[str, Start]] = []
-        self.defined: list[Defined] = []
-        self.first_schema = 0
-        self.end = 0.0
-        self.erased: set[int] = set()
-        self.begins = 0
-        self.lost = 0
-
-    async def read(self, store: Store, experiment: str, progress: Progress) -> None:
-        """Raises UnknownSchema, Damaged or LogGap where the events cannot be read."""
-        first, end = True, (await store.describe(experiment)).position
-        async for position, event in replay(store, experiment):
-            if first and position > 1:
-                self.begins = position - 1
-                await self._read_origin(store, experiment)
-            first = False
-            self._take(position, event)
-            progress.share("events read", position, end)
-        keys = np.frombuffer(self._keys, np.int64)
-        self._order = np.argsort(keys, kind="stable")
-        self._sorted = keys[self._order]
-
-    async def _read_origin(self, store: Store, experiment: str) -> None:
-        """Take the definition that held where a trimmed log begins."""
-        if (kept := await origin_of(store, experiment)) is not None:
-            state = State.restore(kept)
-            if not state.deleted:
-                self._define(kept.position, state.log_time, state.schema_version, state.definition)
-                self.first_schema = state.first_schema
-
-    def _take(self, position: int, event: AnyEvent) -> None:
-        self.end = max(self.end, event.at)
-        if isinstance(event, ExperimentDefined):
-            definition = Definition.model_validate(event.definition)
-            self._define(position, event.at, event.schema_version, definition)
-        elif isinstance(event, ExperimentDeleted):
-            self.defined.clear()
-            self.lost = 0
-        elif isinstance(event, PolicyReset):
-            self._resets.append((event.policy, Start(position, event.at)))
-        elif isinstance(event, Tombstone):
-            self.erased.add(position)
-        elif isinstance(event, LogTruncated):
-            self.lost += event.rows
-        elif isinstance(event, Learned):
-            for outcome in outcomes(event):
-                self._keys.append(hash((event.decision, outcome.settled.arm)))
-                self._values.append(nan if outcome.learned is None else outcome.learned)
-                self._positions.append(position)
-
-    def _define(self, position: int, at: float, schema: int, definition: Definition) -> None:
-        if not self.defined or position > self.defined[-1].position:
-            self.first_schema = schema if not self.defined else self.first_schema
-            self.defined.append(Defined(position, at, schema, definition))
-
-    @property
-    def default(self) -> float | None:
-        """The reward of a decision that got none; None: its outcome is unknown."""
-        return self.defined[-1].definition.reward.default if self.defined else None
-
-    def of(self, decision: str, arm: str) -> tuple[float, int] | None:
-        """The current reward, and the position at which it was settled first."""
-        key = hash((decision, arm))
-        first, last = (int(np.searchsorted(self._sorted, key, side)) for side in ("left", "right"))
-        if first == last:
-            return None
-        return self._values[self._order[last - 1]], self._positions[self._order[first]]
-
-    def latest(self, keys: npt.NDArray[np.int64]) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """The current rewards of arms, by the hashes of (decision, arm), and whether they are
-        settled. An arm that is not settled, or of which the user saw nothing, has reward 0."""
-        if not len(keys) or not len(self._sorted):
-            return np.zeros(len(keys)), np.zeros(len(keys), dtype=bool)
-        last = np.searchsorted(self._sorted, keys, "right") - 1
-        settled = self._sorted[last] == keys
-        values = np.array(self._values)[self._order[last]]
-        return np.where(settled & ~np.isnan(values), values, 0.0), settled
-
-    def shares(self, names: set[str], positions: npt.NDArray[np.int64]) -> Array:
-        """The chance that one of these policies is drawn, at each position, (n,)."""
-        chances = list[float]()
-        for each in self.defined:
-            shares = {name: policy.share for name, policy in each.definition.policies.items()}
-            chances.append(sum(shares.get(name, 0.0) for name in names) / sum(shares.values()))
-        held = np.searchsorted([each.position for each in self.defined], positions, "right") - 1
-        return np.array(chances)[held]
-
-    def starts(self) -> dict[str, Start]:
-        """Where each policy with a share, and each shadow, began as it is now: when it got its
-        share, at the last change of another of its settings, of the features or of the reward
-        rules, or at its last reset."""
-        starts, before = dict[str, Start](), None
-        for each in self.defined:
-            rules, policies = each.definition.reward, each.definition.policies
-            for name, policy in policies.items():
-                same = (
-                    before is not None
-                    and name in starts
-                    and (each.schema_version, rules)
-                    == (before.schema_version, before.definition.reward)
-                    and policy.model_copy(update={"share": 0.0})
-                    == before.definition.policies[name].model_copy(update={"share": 0.0})
-                )
-                if not same:
-                    starts[name] = Start(each.position, each.at)
-            starts = {
-                name: start
-                for name, start in starts.items()
-                if name in policies and (policies[name].share or policies[name].shadow)
-            }
-            before = each
-        for name, reset in self._resets:
-            if name in starts and reset.position > starts[name].position:
-                starts[name] = reset
-        return starts
+async def read_history(
+    store: Store,
+    experiment: str,
+    progress: Progress = SILENT,
+    checkpoints: Checkpoints = NOWHERE,
+) -> History:
+    """Read the log of an experiment, from where the last look at it stopped. Raises UnknownSchema,
+    Damaged or LogGap where the events cannot be read."""
+    now, name = await store.describe(experiment), f"history {experiment}"
+    history, kept = History(), checkpoints.load(name)
+    if kept is not None:
+        with suppress(Damaged, UnknownSchema):
+            history = History.restored(kept)
+    goes_on = not history.place.position or await history.goes_on(store, experiment, now)
+    if not (goes_on and await history.read(store, experiment, now, progress)):
+        history = History()
+        await history.read(store, experiment, now, progress)
+    checkpoints.save(name, history.dump())
+    return history

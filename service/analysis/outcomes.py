@@ -1,6 +1,5 @@
 """The decisions of a log whose policy was drawn, with what they earned: as columns, in order."""
 
-from array import array
 from collections import Counter
 from dataclasses import dataclass
 from math import inf
@@ -8,25 +7,14 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from service.analysis.history import (
-    DELETED,
-    EARLIER,
-    OPEN,
-    UNREADABLE,
-    Rewards,
-    decision_pages,
-    read_decision,
-)
-from service.analysis.sample_ratio import Counts, ShownArms
+from service.analysis.definitions import Definitions
+from service.analysis.history import DEFERRED, DELETED, EARLIER, IMPORTED, OPEN, UNREADABLE, History
+from service.analysis.sample_ratio import Counts
 from service.analysis.sequences import Array, Index
-from service.log.reading import SILENT, Progress
-from service.log.stores import Store
-from service.log.stores.base import KeptRow
-from service.state.decisions import Decision, is_imported
 
 NOT_SHOWN = "they were made ahead and never shown"
 NOT_DRAWN = "their policy was not drawn: the request named it, or it had all the traffic"
-IMPORTED = "they were imported"
+FROM_ELSEWHERE = "they were imported"
 
 
 @dataclass(frozen=True)
@@ -67,103 +55,58 @@ class Outcomes:
         )
 
 
-async def read_outcomes(
-    store: Store, experiment: str, progress: Progress = SILENT
-) -> tuple[Outcomes, Rewards]:
-    """Read the log twice: events, then rows. Raises UnknownSchema, Damaged or LogGap."""
-    rewards = Rewards()
-    await rewards.read(store, experiment, progress)
-    rows = _Rows(rewards)
-    async for page in decision_pages(store, experiment, progress):
-        for row in page:
-            rows.take(row)
-    return rows.outcomes(), rewards
+def outcomes_of(history: History) -> Outcomes:
+    """Return what the drawn policies earned, by all that was read of a log."""
+    rows, definitions = history.decisions, history.definitions
+    left = Counter({UNREADABLE: history.unreadable})
+    drawn = np.ones(len(rows), dtype=bool)
+    since = definitions.since if definitions else inf
+    for reason, wrong in (
+        (FROM_ELSEWHERE, rows.has(IMPORTED)),
+        (EARLIER, rows.position < history.begins),
+        (DELETED, rows.position < since),
+        (NOT_DRAWN, rows.chance >= 1),
+    ):
+        left[reason] = int((drawn & wrong).sum())
+        drawn &= ~wrong
+    of_row = np.repeat(np.arange(len(rows)), rows.slots)
+    told = history.settlements(history.arms)
+    known = np.bincount(of_row, told.settled, len(rows))
+    earned = np.bincount(of_row, np.nan_to_num(told.value), len(rows))
+    end = max(history.told_until, float(rows.at[drawn].max(initial=0.0)))
+    waits = drawn & (known < rows.slots) & (rows.reward_by > end)
+    closed = drawn & (rows.at < rows.at[waits].min(initial=inf))
+    shown = (known > 0) | ~rows.has(DEFERRED)
+    left[OPEN] = int((drawn & ~closed).sum())
+    left[NOT_SHOWN] = int((closed & ~shown).sum())
+    # Once an arm is settled, the others without a reward were not seen.
+    missed = rows.slots * (definitions.default or 0.0)
+    kept = np.flatnonzero(closed & shown)
+    kept = kept[np.argsort(rows.at[kept], kind="stable")]
+    names = list(history.names)
+    columns = (column[drawn] for column in (rows.unit, rows.policy, rows.position))
+    return Outcomes(
+        names=names,
+        policy=rows.policy[kept],
+        position=rows.position[kept],
+        at=rows.at[kept],
+        chance=rows.chance[kept],
+        reward=np.where(known > 0, earned, missed)[kept],
+        unit=np.unique(rows.unit[kept], return_inverse=True)[1],
+        slots=int(rows.slots[drawn].max(initial=1)),
+        left_out=+left,
+        drawn={"arm": history.shown.counts, "policy": _assigned(definitions, names, *columns)},
+    )
 
 
-class _Rows:
-    """Columns of the rows that were read; `arm` and `arm_row` have a place for each shown arm."""
-
-    def __init__(self, rewards: Rewards) -> None:
-        self._rewards = rewards
-        self._names, self._units = dict[str, int](), dict[str, int]()
-        self._policy, self._position, self._unit = array("q"), array("q"), array("q")
-        self._at, self._by, self._chance = array("d"), array("d"), array("d")
-        self._slots, self._deferred = array("q"), array("b")
-        self._arm, self._arm_row = array("q"), array("q")
-        self._left, self._shown = Counter[str](), ShownArms()
-
-    def take(self, row: KeptRow) -> None:
-        """Raises UnknownSchema."""
-        found, defined = read_decision(row), self._rewards.defined
-        if found is None:
-            self._left[UNREADABLE] += 1
-            return
-        decision, position = found
-        if is_imported(decision):
-            self._left[IMPORTED] += 1
-        elif position < self._rewards.begins:
-            self._left[EARLIER] += 1
-        elif not defined or position < defined[0].position:
-            self._left[DELETED] += 1
-        else:
-            self._shown.add(decision)
-            if decision.assignment < 1:
-                self._add(decision, position)
-            else:
-                self._left[NOT_DRAWN] += 1
-
-    def _add(self, decision: Decision, position: int) -> None:
-        number = len(self._policy)
-        unit = f"#{number}" if decision.unit is None else decision.unit
-        self._policy.append(self._names.setdefault(decision.policy, len(self._names)))
-        self._position.append(position)
-        self._unit.append(self._units.setdefault(unit, len(self._units)))
-        self._at.append(decision.at)
-        self._by.append(decision.reward_by)
-        self._chance.append(decision.assignment)
-        self._slots.append(len(decision.shown))
-        self._deferred.append(decision.deferred)
-        for shown in decision.shown:
-            self._arm.append(hash((decision.id, shown.arm)))
-            self._arm_row.append(number)
-
-    def outcomes(self) -> Outcomes:
-        at, count = np.array(self._at), len(self._at)
-        row, slots = np.array(self._arm_row, np.int64), np.array(self._slots, np.int64)
-        value, settled = self._rewards.latest(np.array(self._arm, np.int64))
-        known = np.bincount(row, settled, count)
-        end = max(self._rewards.end, float(at.max(initial=0.0)))
-        waits = (known < slots) & (np.array(self._by) > end)
-        closed = at < at[waits].min(initial=inf)
-        shown = (known > 0) | ~np.array(self._deferred, dtype=bool)
-        self._left[OPEN] += int((~closed).sum())
-        self._left[NOT_SHOWN] += int((closed & ~shown).sum())
-        # Once an arm is settled, the others without a reward were not seen.
-        missed = slots * (self._rewards.default or 0.0)
-        reward = np.where(known > 0, np.bincount(row, value, count), missed)
-        kept = np.flatnonzero(closed & shown)
-        kept = kept[np.argsort(at[kept], kind="stable")]
-        return Outcomes(
-            names=list(self._names),
-            policy=np.array(self._policy, np.int64)[kept],
-            position=np.array(self._position, np.int64)[kept],
-            at=at[kept],
-            chance=np.array(self._chance)[kept],
-            reward=reward[kept],
-            unit=np.array(self._unit, np.int64)[kept],
-            slots=int(slots.max(initial=1)),
-            left_out=+self._left,
-            drawn={"arm": self._shown.counts, "policy": self._assigned()},
-        )
-
-    def _assigned(self) -> Counts:
-        """Visitors by the policy of their first decision, whatever came of it."""
-        first = np.unique(np.array(self._unit, np.int64), return_index=True)[1]
-        policy = np.array(self._policy, np.int64)[first]
-        positions = np.array(self._position, np.int64)[first]
-        counts = Counts(list(self._names))
-        for place, name in enumerate(self._names):
-            chance = self._rewards.shares({name}, positions)
-            drawn = float((policy == place).sum())
-            counts.sums[:, place] = drawn, chance.sum(), (chance * (1 - chance)).sum()
-        return counts
+def _assigned(
+    definitions: Definitions, names: list[str], unit: Index, policy: Index, position: Index
+) -> Counts:
+    """Count visitors by the policy of their first decision, whatever came of it."""
+    first = np.unique(unit, return_index=True)[1]
+    counts = Counts(names)
+    for place, name in enumerate(names):
+        chance = definitions.shares({name}, position[first])
+        drawn = float((policy[first] == place).sum())
+        counts.sums[:, place] = drawn, chance.sum(), (chance * (1 - chance)).sum()
+    return counts

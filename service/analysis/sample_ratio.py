@@ -34,9 +34,9 @@ class Mismatch:
 class Counts:
     """Of names: how often each was drawn, how often it should have been, and the variance."""
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
+    def __init__(self, names: Sequence[str] = (), sums: Array | None = None) -> None:
         self.names = {name: place for place, name in enumerate(names)}
-        self.sums = np.zeros((3, max(len(names), 16)))
+        self.sums = np.zeros((3, max(len(names), 16))) if sums is None else sums.copy()
 
     def add(self, places: Index, drawn: int, chances: Array) -> None:
         """places: of the names that could be drawn; drawn: the place of the one that was."""

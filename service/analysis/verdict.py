@@ -6,8 +6,10 @@ import numpy as np
 
 from service.analysis import sample_ratio
 from service.analysis import verdict_sentences as sentences
-from service.analysis.history import Rewards, Start
-from service.analysis.outcomes import Outcomes, read_outcomes
+from service.analysis.checkpoints import NOWHERE, Checkpoints
+from service.analysis.definitions import Definitions, Start
+from service.analysis.history import read_history
+from service.analysis.outcomes import Outcomes, outcomes_of
 from service.analysis.sample_ratio import Mismatch
 from service.analysis.sequences import (
     MOST_ROWS,
@@ -39,20 +41,24 @@ LOOKS = 200
 
 
 async def verdict_on(
-    store: Store, experiment: str | None = None, progress: Progress = SILENT
+    store: Store,
+    experiment: str | None = None,
+    progress: Progress = SILENT,
+    checkpoints: Checkpoints = NOWHERE,
 ) -> Verdict:
     """Read the log of an experiment and judge it. Raises NotFound, Invalid, or StoreError where the
     log cannot be read."""
     name = await single_experiment(store, experiment)
-    outcomes, rewards = await read_outcomes(store, name, progress)
-    if not rewards.defined:
+    history = await read_history(store, name, progress, checkpoints)
+    definitions, outcomes = history.definitions, outcomes_of(history)
+    if not definitions:
         raise NotFound("the experiment was deleted", path="experiment")
-    definition, shadows = rewards.defined[-1].definition, rewards.defined[-1].definition.shadows
-    starts = {name: start for name, start in rewards.starts().items() if name not in shadows}
+    definition, shadows = definitions.latest, definitions.latest.shadows
+    starts = {name: start for name, start in definitions.starts().items() if name not in shadows}
     means, uplifts = list[PolicyMean](), list[Uplift]()
     state, sentence = "refused", _refusal(definition, starts)
     if not sentence:
-        judge = _Judge(outcomes, rewards, str(definition.control), starts)
+        judge = _Judge(outcomes, definitions, str(definition.control), starts)
         uplifts = judge.uplifts()
         means = judge.means() if uplifts else []
         state, sentence = sentences.of_all(uplifts, means)
@@ -68,7 +74,7 @@ async def verdict_on(
         control=definition.control,
         until=iso(float(outcomes.at[-1])) if len(outcomes) else None,
         decisions=len(outcomes) - repeats,
-        sample_ratio=sentences.of_rows(mismatch, rewards.lost),
+        sample_ratio=sentences.of_rows(mismatch, history.lost),
         fits=mismatch is None,
         policies=means,
         uplifts=uplifts,
@@ -95,11 +101,11 @@ class _Judge:
     """starts: of the policies that share the traffic, the control among them."""
 
     def __init__(
-        self, outcomes: Outcomes, rewards: Rewards, control: str, starts: dict[str, Start]
+        self, outcomes: Outcomes, definitions: Definitions, control: str, starts: dict[str, Start]
     ) -> None:
-        self._outcomes, self._rewards = outcomes, rewards
+        self._outcomes, self._definitions = outcomes, definitions
         self._control, self._starts = control, starts
-        self._rules = rewards.defined[-1].definition.reward
+        self._rules = definitions.latest.reward
         low, high = (
             end(limit, limit * outcomes.slots)
             for end, limit in zip((min, max), self._rules.limits, strict=True)
@@ -135,7 +141,7 @@ class _Judge:
         drawn = self._outcomes.of(names)
         chance = self._outcomes.chance
         if len(names) > 1:
-            chance = self._rewards.shares(names, self._outcomes.position)
+            chance = self._definitions.shares(names, self._outcomes.position)
         reward, first = self._outcomes.reward, self._rules.default or 0.0
         return terms(drawn[rows], chance[rows], reward[rows], first, self._span)
 
@@ -175,7 +181,7 @@ class _Judge:
         watched = Watched(own - control, unit, alpha)
         positions = self._outcomes.position[rows]
         found = watched.estimate().within(-self._span, self._span)
-        rarer = np.minimum(*(self._rewards.shares(names, positions) for names in both))
+        rarer = np.minimum(*(self._definitions.shares(names, positions) for names in both))
         effective = effective_units(rarer, unit)
         enough = _first_with_enough(effective)
         safe = watched.safe_since()
@@ -212,9 +218,7 @@ class _Judge:
         return uplift
 
     def _others(self) -> set[str]:
-        return {name for each in self._rewards.defined for name in each.definition.policies} - {
-            self._control
-        }
+        return self._definitions.policies - {self._control}
 
 
 def effective_units(chance: Array, unit: Index) -> Array:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 
-from service.analysis.history import Rewards
-from service.log.reading import SILENT
+from service.analysis.history import key_of, read_history
 from service.log.stores import Store
 from service.log.stores.memory import MemoryStore
 from service.state.decisions import decode_decision
@@ -60,15 +60,13 @@ async def skip_last(shop: Shop) -> None:
 
 async def known_to_evaluation(store: Store) -> dict[tuple[str, str], float | None]:
     """Read the rewards of shown arms as `forage evaluate` does. None: not settled."""
-    rewards = Rewards()
-    await rewards.read(store, SHOP, SILENT)
+    history = await read_history(store, SHOP)
     found: dict[tuple[str, str], float | None] = {}
     for row in await store.decisions(SHOP, 0, 100):
         decision = decode_decision(row.payload)
         for shown in decision.shown:
-            settled = rewards.of(decision.id, shown.arm)
-            known = settled is not None and not isnan(settled[0])
-            found[decision.id, shown.arm] = settled[0] if settled and known else None
+            [value] = history.settlements(np.array([key_of(decision.id, shown.arm)])).value
+            found[decision.id, shown.arm] = None if isnan(value) else float(value)
     return found
 
 

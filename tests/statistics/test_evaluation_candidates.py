@@ -16,9 +16,10 @@ import pytest
 from service.analysis.columns import Columns
 from service.analysis.estimators import NAMES, estimate
 from service.analysis.evaluation_answer import EstimateAnswer
+from service.analysis.history import read_history
 from service.analysis.refusals import refusal, summarize
 from service.analysis.request import EvaluationRequest, Selection
-from service.analysis.selected import choose
+from service.analysis.selected import selected
 from service.analysis.targets import ExtraPolicies
 from service.analysis.walk import Walk
 from service.definition.select_request import SelectRequest
@@ -103,7 +104,7 @@ def refused(columns: Columns, policy: str, range_: tuple[float, float]) -> str |
 async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, EstimateAnswer], float]:
     """Estimates, and what the target would have earned in the mean."""
     target, names = course.target, [course.target, *course.refused]
-    chosen = await choose(store, "shop", Selection())
+    chosen = selected(await read_history(store, "shop"), Selection())
     walk, columns, truth = (
         Walk(store, "shop", names, ExtraPolicies(course.ideas)),
         Columns(names),

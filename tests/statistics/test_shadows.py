@@ -14,8 +14,9 @@ from scipy.stats import binom
 from service.analysis.columns import Columns
 from service.analysis.estimators import estimate
 from service.analysis.evaluate import evaluate
+from service.analysis.history import read_history
 from service.analysis.request import LEAST_EFFECTIVE, EvaluationRequest, Selection
-from service.analysis.selected import choose
+from service.analysis.selected import selected
 from service.analysis.sequences import Terms, Watched, sum_of_squares
 from service.analysis.targets import ExtraPolicies
 from service.analysis.walk import Walk
@@ -58,7 +59,7 @@ async def hits(store: MemoryStore, shadows: dict[str, Any]) -> Counter[tuple[str
     """Which intervals hold what each shadow would have earned, by the chances of the simulator."""
     world, names = Zooplus(42), list(shadows)
     of_persona = {persona: number for number, persona in enumerate(world.personas)}
-    chosen = await choose(store, "shop", Selection())
+    chosen = selected(await read_history(store, "shop"), Selection())
     walk = Walk(store, "shop", names, ExtraPolicies(shadows))
     columns = Columns(names, watched=True)
     truth = dict.fromkeys(names, 0.0)

@@ -12,9 +12,9 @@ import pytest
 from service.analysis.evaluate import evaluate
 from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.evaluation_report import table
-from service.analysis.history import DELETED, EARLIER, OPEN
+from service.analysis.history import DELETED, EARLIER, OPEN, read_history
 from service.analysis.request import EvaluationRequest, Selection
-from service.analysis.selected import UNKNOWN, choose
+from service.analysis.selected import UNKNOWN, selected
 from service.analysis.targets import ExtraPolicies, with_policies
 from service.analysis.walk import ABSENT, LoggedDecision, Walk
 from service.definition.select_request import SelectRequest
@@ -77,7 +77,7 @@ def walked(
     store: MemoryStore, *policies: str, extra: Mapping[str, Any] | None = None, **how: Any
 ) -> list[LoggedDecision]:
     async def run() -> list[LoggedDecision]:
-        chosen = await choose(store, "shop", Selection())
+        chosen = selected(await read_history(store, "shop"), Selection())
         walk = Walk(store, "shop", policies, ExtraPolicies(extra or {}), **how)
         return [visit async for visit in walk.decisions(chosen)]
 

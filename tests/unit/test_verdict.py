@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from service.analysis.history import OPEN
-from service.analysis.outcomes import DELETED, NOT_DRAWN, NOT_SHOWN
+from service.analysis.history import DELETED, OPEN
+from service.analysis.outcomes import NOT_DRAWN, NOT_SHOWN
 from service.analysis.verdict import REPEATED, verdict_on
 from service.analysis.verdict_answer import Uplift, Verdict
 from service.analysis.verdict_table import table

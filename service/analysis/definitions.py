@@ -1,0 +1,147 @@
+"""What an experiment was over its log: its definitions, and since when each policy is as it is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from service.definition.experiment import Definition
+from service.state.events import AnyEvent, ExperimentDefined, ExperimentDeleted, PolicyReset
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a policy began as it is now: a position of the log, and unix seconds."""
+
+    position: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Defined:
+    """A definition that held from a position of the log on, and from unix seconds."""
+
+    position: int
+    at: float
+    schema_version: int
+    definition: Definition
+
+
+class Definitions:
+    """Those since the experiment was last deleted, if it was, and the resets of policies.
+
+    first_schema   version of the schema of the first of these
+    """
+
+    def __init__(self) -> None:
+        self._held: list[Defined] = []
+        self._resets: list[tuple[str, Start]] = []
+        self.first_schema = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    @property
+    def latest(self) -> Definition:
+        return self._held[-1].definition
+
+    @property
+    def since(self) -> int:
+        """The position of the first of these."""
+        return self._held[0].position
+
+    @property
+    def default(self) -> float | None:
+        """The reward of a decision that got none; None: its outcome is unknown."""
+        return self.latest.reward.default if self._held else None
+
+    @property
+    def policies(self) -> set[str]:
+        """The names of all policies that ever were in them."""
+        return {name for each in self._held for name in each.definition.policies}
+
+    def take(self, position: int, event: AnyEvent) -> None:
+        """Take in an event, in log order."""
+        if isinstance(event, ExperimentDefined):
+            definition = Definition.model_validate(event.definition)
+            self.add(Defined(position, event.at, event.schema_version, definition))
+        elif isinstance(event, ExperimentDeleted):
+            self._held.clear()
+        elif isinstance(event, PolicyReset):
+            self._resets.append((event.policy, Start(position, event.at)))
+
+    def add(self, defined: Defined) -> None:
+        """Take in a definition that is newer than those known."""
+        if not self._held:
+            self.first_schema = defined.schema_version
+        elif defined.position <= self._held[-1].position:
+            return
+        self._held.append(defined)
+
+    def dump(self) -> dict[str, object]:
+        """Return all that was taken in, as JSON has it. `restored` is the inverse."""
+        return {
+            "held": [
+                {
+                    "position": each.position,
+                    "at": each.at,
+                    "schema_version": each.schema_version,
+                    "definition": each.definition.model_dump(mode="json"),
+                }
+                for each in self._held
+            ],
+            "resets": [(policy, start.position, start.at) for policy, start in self._resets],
+            "first_schema": self.first_schema,
+        }
+
+    @classmethod
+    def restored(cls, kept: Mapping[str, Any]) -> "Definitions":
+        found = cls()
+        for each in kept["held"]:
+            definition = Definition.model_validate(each["definition"])
+            found._held.append(Defined(**{**each, "definition": definition}))
+        found._resets = [(policy, Start(position, at)) for policy, position, at in kept["resets"]]
+        found.first_schema = kept["first_schema"]
+        return found
+
+    def shares(self, names: set[str], positions: npt.NDArray[np.int64]) -> Array:
+        """Return the chance that one of these policies is drawn, at each position (n,)."""
+        chances = list[float]()
+        for each in self._held:
+            shares = {name: policy.share for name, policy in each.definition.policies.items()}
+            chances.append(sum(shares.get(name, 0.0) for name in names) / sum(shares.values()))
+        held = np.searchsorted([each.position for each in self._held], positions, "right") - 1
+        return np.array(chances)[held]
+
+    def starts(self) -> dict[str, Start]:
+        """Return where each policy with a share, and each shadow, began as it is now: when it got
+        its share, at the last change of another of its settings, of the features or of the reward
+        rules, or at its last reset."""
+        starts, before = dict[str, Start](), None
+        for each in self._held:
+            rules, policies = each.definition.reward, each.definition.policies
+            for name, policy in policies.items():
+                same = (
+                    before is not None
+                    and name in starts
+                    and (each.schema_version, rules)
+                    == (before.schema_version, before.definition.reward)
+                    and policy.model_copy(update={"share": 0.0})
+                    == before.definition.policies[name].model_copy(update={"share": 0.0})
+                )
+                if not same:
+                    starts[name] = Start(each.position, each.at)
+            starts = {
+                name: start
+                for name, start in starts.items()
+                if name in policies and (policies[name].share or policies[name].shadow)
+            }
+            before = each
+        for name, reset in self._resets:
+            if name in starts and reset.position > starts[name].position:
+                starts[name] = reset
+        return starts
