@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from service.analysis.checkpoints import temporary_folder
 from service.analysis.jobs import Jobs
 from service.analysis.running import Worker
 from service.analysis.verdicts import Verdicts
@@ -113,12 +114,13 @@ async def open_store_services(
     try:
         await store.open()
         secrets = settings.token_keys or [await _secret_of(store)]
-        services = assemble(settings, store, secrets, clock=clock, rng=rng)
-        try:
-            yield services
-        finally:
-            await services.evaluations.close()
-            await services.log.close()
+        with temporary_folder() as folder:
+            services = assemble(settings, store, secrets, folder, clock=clock, rng=rng)
+            try:
+                yield services
+            finally:
+                await services.evaluations.close()
+                await services.log.close()
     finally:
         await store.close()
 
@@ -153,6 +155,7 @@ def assemble(
     settings: Settings,
     store: Store,
     secrets: Sequence[bytes],
+    checkpoints: str | None = None,
     *,
     clock: Clock = SYSTEM,
     rng: Random | None = None,
@@ -166,7 +169,13 @@ def assemble(
     log = Log(store, settings, telemetry, clock, rng)
     settlements = Settlements(log, store, sealer, telemetry)
     experiments = Experiments(log.replicas, settings)
-    bounds = settings.store, settings.evaluation_seconds, settings.evaluation_queue, clock
+    bounds = (
+        settings.store,
+        settings.evaluation_seconds,
+        settings.evaluation_queue,
+        clock,
+        checkpoints,
+    )
     history = History(lambda: log.replicas.states, telemetry, clock)
     return Services(
         settings,

@@ -2,8 +2,11 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from service.security.files import PRIVATE
 
@@ -62,3 +65,17 @@ class Checkpoints:
 
 
 NOWHERE = Checkpoints()
+
+
+@contextmanager
+def temporary_folder() -> Iterator[str | None]:
+    """Make a folder for checkpoints that goes with its process; None where there is no place for
+    one."""
+    try:
+        folder = TemporaryDirectory(prefix="forage-", ignore_cleanup_errors=True)
+    except OSError as fault:
+        logger.warning("each look at the log begins anew: no temporary folder (%s)", fault.strerror)
+        yield None
+        return
+    with folder as path:
+        yield path

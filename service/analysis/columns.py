@@ -1,19 +1,20 @@
-"""What estimates need of each decision, in columns: about 40 bytes, and 32 for each policy, or 96
+"""What estimates need of each decision, in columns: about 40 bytes, and 24 for each policy, or 88
 for a shadow."""
 
-from array import array
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from service.analysis.estimators import Logged
+from service.analysis.growing import Growing
+from service.analysis.history import number_of
 from service.analysis.intervals import Interval
+from service.analysis.selected import SelectedDecisions
 from service.analysis.sequences import Index
 from service.analysis.walk import LoggedDecision
-from service.analysis.watched import WatchedValue, doubles
+from service.analysis.watched import WatchedValue
+from service.bandits.heads.base import Meta, Stored, part
 from service.clock import iso
 from service.features.schema import Array
 
@@ -22,126 +23,137 @@ ARMS = 10_000
 OTHERS = "(others)"
 
 
-@dataclass
 class _PolicyColumns:
-    """
-    chance        of the shown arm
-    earned        by the guess
-    missing       chance of what the log could not have shown; unsupported: the same by arm
+    """Of one policy.
+
+    rows          chance of the shown arm; earned, by the guess; missing, the chance of what the log
+                  could not have shown
+    unsupported   the last by arm
     otherwise     decisions of which it would have chosen other candidates
     watched       None: its estimate is looked at once
     """
 
-    chance: "array[float]" = field(default_factory=doubles)
-    earned: "array[float]" = field(default_factory=doubles)
-    missing: "array[float]" = field(default_factory=doubles)
-    unsupported: dict[str, float] = field(default_factory=dict)
-    otherwise: int = 0
-    watched: WatchedValue | None = None
+    def __init__(self, *, watched: bool) -> None:
+        self.rows = Growing(chance="d", earned="d", missing="d")
+        self.unsupported = dict[str, float]()
+        self.otherwise = 0
+        self.watched = WatchedValue() if watched else None
 
-    def add(self, logged: LoggedDecision, target: Array, reward: float) -> None:
-        self.chance.append(float(target[logged.shown]))
-        self.earned.append(float(target @ logged.guess))
-        behaviour = logged.behaviour
-        if behaviour is None:
-            self.missing.append(0.0)
-            return
-        if self.watched is not None:
-            self.watched.add(target, behaviour, logged.guess, logged.shown, reward, logged.limits)
-        possible = behaviour > 0
-        missing = np.flatnonzero(~possible & (target > 0))
-        self.missing.append(float(target[missing].sum()))
-        for index in missing.tolist():
-            arm, by_arm = logged.arms[index], self.unsupported
-            arm = arm if arm in by_arm or len(by_arm) < ARMS else OTHERS
-            by_arm[arm] = by_arm.get(arm, 0.0) + float(target[index])
+    @property
+    def tables(self) -> dict[str, Growing]:
+        """All columns, by what they are of."""
+        watched = {} if self.watched is None else {"watched": self.watched.rows}
+        return {"own": self.rows, **watched}
 
-
-def _number(unit: str) -> int:
-    """The same in every process, so that the same log gives the same intervals; at least 0."""
-    return int.from_bytes(blake2b(unit.encode(), digest_size=8).digest()) >> 1
+    def add(self, logged: LoggedDecision, target: Array) -> None:
+        behaviour, missing = logged.behaviour, 0.0
+        if behaviour is not None:
+            if self.watched is not None:
+                self.watched.add(target, behaviour, logged.guess, logged.shown, logged.limits)
+            impossible = np.flatnonzero((behaviour <= 0) & (target > 0))
+            missing = float(target[impossible].sum())
+            for index in impossible.tolist():
+                arm, by_arm = logged.arms[index], self.unsupported
+                arm = arm if arm in by_arm or len(by_arm) < ARMS else OTHERS
+                by_arm[arm] = by_arm.get(arm, 0.0) + float(target[index])
+        self.rows.append(float(target[logged.shown]), float(target @ logged.guess), missing)
 
 
 class Columns:
-    """Of one evaluation.
+    """Of one evaluation. Rewards come last (`settle`): they may change while decisions are added.
 
+    watched      whether intervals hold at all times at once
+    reward       (n,) of each decision
     slates       decisions of more than one arm, of which only the first counts
     untold       decisions of which the log knows the chance of the shown arm alone
     shortlists   decisions by the policy that chose their candidates itself
     """
 
     def __init__(self, policies: Sequence[str], *, watched: bool = False) -> None:
-        self.policies = policies
-        self._own = {
-            name: _PolicyColumns(watched=WatchedValue() if watched else None) for name in policies
-        }
-        self._reward, self._behaviour, self._guess = doubles(), doubles(), doubles()
-        self._group, self._at = array("q"), doubles()
+        self.policies, self.watched = policies, watched
+        self._own = {name: _PolicyColumns(watched=watched) for name in policies}
+        self._rows = Growing(number="q", behaviour="d", guess="d", unit="q", at="d", policy="i")
+        self._makers = dict[str, int]()
+        self.reward = np.zeros(0)
         self.slates = self.untold = 0
-        self.logged_by: Counter[str] = Counter()
-        self._earned = defaultdict[str, float](float)
-        self.shortlists: Counter[str] = Counter()
+        self.shortlists = Counter[str]()
 
     def __len__(self) -> int:
-        return len(self._reward)
+        return len(self._rows)
 
-    def add(self, logged: LoggedDecision, reward: float) -> None:
+    def add(self, logged: LoggedDecision) -> None:
         decision = logged.decision
-        self._reward.append(reward)
-        self._behaviour.append(logged.propensity)
-        self._guess.append(float(logged.guess[logged.shown]))
-        unit = decision.unit
-        self._group.append(-1 - len(self._group) if unit is None else _number(unit))
-        self._at.append(decision.at)
+        self._rows.append(
+            logged.number,
+            logged.propensity,
+            float(logged.guess[logged.shown]),
+            -1 - logged.number if decision.unit is None else number_of(decision.unit),
+            decision.at,
+            self._makers.setdefault(decision.policy, len(self._makers)),
+        )
         self.slates += len(decision.shown) > 1
         self.untold += logged.behaviour is None
-        self.logged_by[decision.policy] += 1
-        self._earned[decision.policy] += reward
         self.shortlists[decision.policy] += logged.shortlist
         for name, own in self._own.items():
-            own.add(logged, logged.targets[name], reward)
+            own.add(logged, logged.targets[name])
             own.otherwise += name in logged.others
+
+    @property
+    def numbers(self) -> Index:
+        """The numbers of the rows, in the order in which they were added."""
+        return self._rows["number"]
+
+    def settle(self, chosen: SelectedDecisions) -> None:
+        """Take the rewards of the decisions."""
+        self.reward = chosen.rewards_of(self.numbers)
+
+    @property
+    def logged_by(self) -> dict[str, int]:
+        """Decisions by the policy that made them, the most frequent first."""
+        counts = np.bincount(self._rows["policy"], minlength=len(self._makers)).tolist()
+        return dict(Counter(dict(zip(self._makers, counts, strict=True))).most_common())
 
     @property
     def earned_by(self) -> dict[str, float]:
         """The mean reward of the decisions that each policy made."""
-        return {name: self._earned[name] / count for name, count in self.logged_by.most_common()}
-
-    @property
-    def reward(self) -> Array:
-        return np.array(self._reward)
+        policy, counts = self._rows["policy"], self.logged_by
+        earned = np.bincount(policy, self.reward, len(self._makers)).tolist()
+        sums = dict(zip(self._makers, earned, strict=True))
+        return {name: sums[name] / count for name, count in counts.items()}
 
     @property
     def group(self) -> Index:
         """A number for each unit; decisions without one have a number each."""
-        return np.array(self._group, np.int64)
+        return self._rows["unit"]
 
     def logged(self, policy: str, range_: tuple[float, float]) -> Logged:
         own = self._own[policy]
         return Logged(
             reward=self.reward,
-            behaviour=np.array(self._behaviour),
-            target=np.array(own.chance),
-            guess=np.array(self._guess),
-            target_guess=np.array(own.earned),
+            behaviour=self._rows["behaviour"],
+            target=own.rows["chance"],
+            guess=self._rows["guess"],
+            target_guess=own.rows["earned"],
             group=self.group,
             range=range_,
         )
 
-    def watched(
+    def intervals(
         self, policy: str, confidence: float
     ) -> tuple[Interval, Interval] | tuple[None, None]:
         """The intervals of its value, and of its difference to the log, that hold at all times;
         None where it is not watched."""
         watched = self._own[policy].watched
-        return (None, None) if watched is None else watched.intervals(self.group, confidence)
+        if watched is None:
+            return None, None
+        return watched.intervals(self.reward, self.group, confidence)
 
     def unsupported(self, policy: str) -> tuple[float, dict[str, float]]:
         """The share of what a policy would show that the log could not have shown, in all and by
         arm, the largest first."""
         own, count = self._own[policy], max(len(self), 1)
         by_arm = sorted(own.unsupported.items(), key=lambda each: -each[1])
-        return float(np.sum(own.missing)) / count, {arm: mass / count for arm, mass in by_arm}
+        return float(own.rows["missing"].sum()) / count, {arm: mass / count for arm, mass in by_arm}
 
     def otherwise(self, policy: str) -> int:
         """Decisions of which a policy would have chosen other candidates."""
@@ -150,4 +162,34 @@ class Columns:
     @property
     def times(self) -> tuple[str, str] | tuple[None, None]:
         """Of the first and the last; None where there is no decision."""
-        return (iso(min(self._at)), iso(max(self._at))) if self._at else (None, None)
+        at = self._rows["at"]
+        return (iso(float(at.min())), iso(float(at.max()))) if len(at) else (None, None)
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def dump(self) -> tuple[Meta, dict[str, Stored]]:
+        """Return all but the rewards. `restore` is the inverse."""
+        meta: Meta = {
+            "makers": list(self._makers),
+            "slates": self.slates,
+            "untold": self.untold,
+            "shortlists": self.shortlists,
+            "own": {name: (own.unsupported, own.otherwise) for name, own in self._own.items()},
+        }
+        arrays = {f"rows.{name}": column for name, column in self._rows.columns.items()}
+        for number, own in enumerate(self._own.values()):
+            for title, rows in own.tables.items():
+                found = {f"{number}.{title}.{name}": each for name, each in rows.columns.items()}
+                arrays |= found
+        return meta, arrays
+
+    def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
+        """Raises KeyError or ValueError where they do not fit."""
+        self._makers = {name: place for place, name in enumerate(meta["makers"])}
+        self.slates, self.untold = meta["slates"], meta["untold"]
+        self.shortlists = Counter(meta["shortlists"])
+        self._rows.restore(part(arrays, "rows."))
+        for number, (name, own) in enumerate(self._own.items()):
+            own.unsupported, own.otherwise = meta["own"][name]
+            for title, rows in own.tables.items():
+                rows.restore(part(arrays, f"{number}.{title}."))

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 
 import numpy as np
 
@@ -14,10 +14,11 @@ from service.analysis.evaluation_answer import EvaluationAnswer, LoggedValue, Po
 from service.analysis.evaluation_report import sentence
 from service.analysis.history import read_history
 from service.analysis.intervals import adjusted, grouped
+from service.analysis.looks import Look
 from service.analysis.policies import chosen_policies
 from service.analysis.refusals import refusal, summarize
 from service.analysis.request import EvaluationRequest
-from service.analysis.selected import selected
+from service.analysis.selected import SelectedDecisions, selected
 from service.analysis.targets import ExtraPolicies
 from service.analysis.walk import Walk
 from service.log.reading import SILENT, Progress, reading, single_experiment
@@ -66,13 +67,18 @@ async def evaluate(
     chosen = chosen.since(min(by_start))
     own = request.own or selection.logged_by is not None
     walk = Walk(store, name, policies, ExtraPolicies(added), freeze=request.freeze, own=own)
-    async for logged in walk.decisions(chosen, progress):
-        if request.shadows and logged.behaviour is None:
-            walk.left_out[UNTOLD] += 1
-            continue
-        for start, some in by_start.items():
-            if chosen.positions[logged.index] >= start:
-                some.add(logged, float(chosen.rewards[logged.index]))
+    if request.shadows:
+        look = Look(checkpoints, name, history, added, chosen)
+        if (done := look.resume(walk, by_start)) < look.stop:
+            part = chosen.since(done + 1).before(look.stop + 1)
+            await _walk(walk, part, by_start, progress, look.stop)
+            look.keep(walk, by_start)
+            done = look.stop
+        await _walk(walk, chosen.since(done + 1), by_start, progress)
+    else:
+        await _walk(walk, chosen, by_start, progress)
+    for some in by_start.values():
+        some.settle(chosen)
     columns = by_start[min(by_start)]
     range_ = walk.range
     if len(columns):  # a sum of contributions, or what an older definition allowed
@@ -85,6 +91,24 @@ async def evaluate(
     ]
     left_out = dict((chosen.left_out + walk.left_out).most_common())
     return _answer(name, request, columns, values, range_, len(chosen.erased), left_out)
+
+
+async def _walk(
+    walk: Walk,
+    chosen: SelectedDecisions,
+    by_start: Mapping[int, Columns],
+    progress: Progress,
+    upto: float = inf,
+) -> None:
+    """Add the decisions up to a position of the log to the columns of the policies that were there
+    by then."""
+    async for logged in walk.decisions(chosen, progress, upto):
+        some = [columns for start, columns in by_start.items() if logged.position >= start]
+        if logged.behaviour is None and any(columns.watched for columns in some):
+            walk.left_out[UNTOLD] += 1
+            continue
+        for columns in some:
+            columns.add(logged)
 
 
 def _answer(
@@ -113,7 +137,7 @@ def _answer(
         metric="reward_of_first_slot" if request.first_slot else "reward_per_decision",
         confidence=request.confidence,
         logged=logged,
-        logged_by=dict(columns.logged_by.most_common()),
+        logged_by=columns.logged_by,
         earned_by=columns.earned_by,
         slates=columns.slates,
         shortlists=columns.shortlists.total(),
@@ -164,7 +188,9 @@ def _value(
     refused = refusal(columns, policy, weights, learned_from, request)
     estimates = {} if refused else estimate(log, request.confidence)
     over, interval = (None, None) if refused else over_logged(log, request.confidence)
-    watched, over_watched = (None, None) if refused else columns.watched(policy, request.confidence)
+    watched, over_watched = (
+        (None, None) if refused else columns.intervals(policy, request.confidence)
+    )
     return PolicyEvaluation(
         policy=policy,
         never_ran=never_ran,

@@ -5,9 +5,9 @@ takes up a history that was kept (`Checkpoints`) where it stopped, so a look cos
 settled arm takes 24 bytes, a decision some 60 and 8 for each arm shown; the rows themselves are
 read again by those who evaluate them.
 
-What is read again from the beginning: a log that is another one by the digests of the last event
-and row that were read, or of which events or rows were taken out since; and one that tells of
-events or rows that do not count any more (`ANEW`).
+What is read again from the beginning: a log that is another one by the digest of the last event
+that was read, or of which events or rows were taken out since; and one that tells of events or rows
+that do not count any more (`ANEW`).
 """
 
 from array import array
@@ -56,7 +56,7 @@ Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 LAYOUT = 1
-"""The layout of a kept history. Raise it with every change of what `History` keeps."""
+"""The layout of a kept history. Raise it with every change of what `DecisionHistory` keeps."""
 
 ANEW = (Erased, ExperimentDeleted, LogTruncated, Skipped, Tombstone)
 """Events after which earlier ones, or rows, do not count as they did."""
@@ -85,7 +85,7 @@ class Place(msgspec.Struct):
     """How far a log was read, and by what it is known again.
 
     position, event   of the last event, and its digest
-    number, row       of the last decision row, and its digest
+    number            of the last decision row
     first             position of the first event
     removed           decision rows that had been trimmed, and erased
     """
@@ -93,7 +93,6 @@ class Place(msgspec.Struct):
     position: int = 0
     event: str = ""
     number: int = 0
-    row: str = ""
     first: int = 0
     removed: tuple[int, int] = (0, 0)
 
@@ -149,7 +148,7 @@ class Decisions:
         return np.cumsum(self.slots) - self.slots
 
 
-class History:
+class DecisionHistory:
     """What was read of a log.
 
     names        of policies, each with its place
@@ -161,9 +160,11 @@ class History:
     erased       positions of events that were erased
     begins       settlements up to here were trimmed
     lost         decision rows that the log is known to have lost
+    began        tells it from another reading of the log from its beginning
     """
 
     def __init__(self) -> None:
+        self.began = ""
         self.place = Place()
         self.definitions, self.names = Definitions(), dict[str, int]()
         self._rows = Growing(
@@ -172,7 +173,6 @@ class History:
         )  # fmt: skip
         self._arms = array("q")
         self._settled = Growing(key="q", value="d", position="q")
-        self._known: tuple[Index, Index] | None = None
         self.shown = ShownArms()
         self.unreadable = self.begins = self.lost = 0
         self.told_until = 0.0
@@ -190,11 +190,9 @@ class History:
 
     def settlements(self, keys: Index) -> Settlements:
         """Return what is known of arms, by their numbers (n,)."""
-        if self._known is None:
-            own = self._settled["key"]
-            order = np.argsort(own, kind="stable")
-            self._known = own[order], order
-        known, order = self._known
+        known = self._settled["key"]
+        order = np.argsort(known, kind="stable")
+        known = known[order]
         if not len(known) or not len(keys):
             none = np.zeros(len(keys))
             return Settlements(none > 0, none + nan, none.astype(np.int64))
@@ -210,11 +208,9 @@ class History:
         """Say whether the log is the one that was read, with nothing taken out since."""
         place = self.place
         event = await record_at(store, experiment, place.position)
-        rows = await store.decisions(experiment, place.number - 1, 1) if place.number else []
         return (
             event is not None
             and digest(event.payload) == place.event
-            and (not place.number or [digest(row.payload) for row in rows] == [place.row])
             and await _first_position(store, experiment) == place.first
             and (now.removed.trimmed, now.removed.erased) == place.removed
         )
@@ -239,12 +235,12 @@ class History:
             progress.share("events read", position, now.position)
         if (last := await record_at(store, experiment, place.position)) is not None:
             place.event = digest(last.payload)
-        self._known = None
         async for page in row_pages(store, experiment, place.number):
             for row in page:
                 self._take_row(row)
-            place.number, place.row = page[-1].number, digest(page[-1].payload)
+            place.number = page[-1].number
             progress.share("decisions read", len(self._rows), now.rows)
+        self.began = self.began or f"{place.position} {place.event} {place.number} {place.removed}"
         return True
 
     async def _read_origin(self, store: Store, experiment: str) -> None:
@@ -304,6 +300,7 @@ class History:
     def dump(self) -> bytes:
         """Return all that was read. `restored` is the inverse."""
         meta = {
+            "began": self.began,
             "place": msgspec.to_builtins(self.place),
             "definitions": self.definitions.dump(),
             "names": list(self.names),
@@ -323,7 +320,7 @@ class History:
         return codec.pack(LAYOUT, meta, arrays)
 
     @classmethod
-    def restored(cls, kept: bytes) -> "History":
+    def restored(cls, kept: bytes) -> "DecisionHistory":
         """Raises Damaged or UnknownSchema."""
         meta, arrays = codec.unpack(kept, LAYOUT)
         found = cls()
@@ -338,6 +335,7 @@ class History:
             meta[name] for name in ("unreadable", "begins", "lost")
         )
         found.told_until, found.erased = meta["told_until"], set(meta["erased"])
+        found.began = meta["began"]
         return found
 
 
@@ -365,17 +363,17 @@ async def read_history(
     experiment: str,
     progress: Progress = SILENT,
     checkpoints: Checkpoints = NOWHERE,
-) -> History:
+) -> DecisionHistory:
     """Read the log of an experiment, from where the last look at it stopped. Raises UnknownSchema,
     Damaged or LogGap where the events cannot be read."""
     now, name = await store.describe(experiment), f"history {experiment}"
-    history, kept = History(), checkpoints.load(name)
+    history, kept = DecisionHistory(), checkpoints.load(name)
     if kept is not None:
         with suppress(Damaged, UnknownSchema):
-            history = History.restored(kept)
+            history = DecisionHistory.restored(kept)
     goes_on = not history.place.position or await history.goes_on(store, experiment, now)
     if not (goes_on and await history.read(store, experiment, now, progress)):
-        history = History()
+        history = DecisionHistory()
         await history.read(store, experiment, now, progress)
     checkpoints.save(name, history.dump())
     return history

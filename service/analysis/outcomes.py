@@ -8,7 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from service.analysis.definitions import Definitions
-from service.analysis.history import DEFERRED, DELETED, EARLIER, IMPORTED, OPEN, UNREADABLE, History
+from service.analysis.history import (
+    DEFERRED,
+    DELETED,
+    EARLIER,
+    IMPORTED,
+    OPEN,
+    UNREADABLE,
+    DecisionHistory,
+)
 from service.analysis.sample_ratio import Counts
 from service.analysis.sequences import Array, Index
 
@@ -55,7 +63,7 @@ class Outcomes:
         )
 
 
-def outcomes_of(history: History) -> Outcomes:
+def outcomes_of(history: DecisionHistory) -> Outcomes:
     """Return what the drawn policies earned, by all that was read of a log."""
     rows, definitions = history.decisions, history.definitions
     left = Counter({UNREADABLE: history.unreadable})

@@ -30,12 +30,16 @@ RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 
 class Question(msgspec.Struct):
-    """Standard input of `service.analysis.worker`. request: None asks for the verdict of the
-    experiment."""
+    """Standard input of `service.analysis.worker`.
+
+    request      None asks for the verdict of the experiment
+    checkpoints  folder of what earlier looks have read; None: there is none
+    """
 
     store: str
     experiment: str
     request: EvaluationRequest | None = None
+    checkpoints: str | None = None
 
 
 class Step(msgspec.Struct, tag="step"):
@@ -128,13 +132,21 @@ class Worker:
     uses its memory. A process can be ended when it takes too long or is cancelled; a task of a
     process pool cannot.
 
-    seconds   the longest that one may run
-    waiting   the most that may wait
+    seconds      the longest that one may run
+    waiting      the most that may wait
+    checkpoints  a folder in which a look at a log keeps what it has read for the next
     """
 
-    def __init__(self, store: str, seconds: float, waiting: int, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self,
+        store: str,
+        seconds: float,
+        waiting: int,
+        clock: Clock = SYSTEM,
+        checkpoints: str | None = None,
+    ) -> None:
         self._store, self._seconds, self._most = store, seconds, waiting
-        self._clock, self._one = clock, asyncio.Lock()
+        self._checkpoints, self._clock, self._one = checkpoints, clock, asyncio.Lock()
         self._runs = list[Run]()
 
     @property
@@ -150,18 +162,17 @@ class Worker:
         if len(self._runs) >= self.places:
             waiting = f"{self._most} wait already (FORAGE_EVALUATION_QUEUE)"
             raise Busy(f"one runs and {waiting}: ask again when one has ended", RETRY_AFTER_S)
-        question = msgspec.json.encode(Question(self._store, experiment, request))
+        question = msgspec.json.encode(
+            Question(self._store, experiment, request, self._checkpoints)
+        )
         run = Run(lambda run: self._in_turn(run, question), self._clock)
         self._runs.append(run)
         run.task.add_done_callback(lambda _: self._runs.remove(run))
         return run
 
-    async def run(
-        self, experiment: str, request: EvaluationRequest | None = None
-    ) -> dict[str, object]:
-        """Return the answer. Raises as `begin` and as the task of a `Run`."""
-        answer = await self.begin(experiment, request).task
-        return msgspec.json.decode(answer, type=dict[str, object])
+    async def run(self, experiment: str, request: EvaluationRequest | None = None) -> bytes:
+        """Return the answer as JSON. Raises as `begin` and as the task of a `Run`."""
+        return await self.begin(experiment, request).task
 
     async def close(self) -> None:
         """Cancel all runs, at once: the end of one would start the next."""

@@ -15,7 +15,7 @@ from service.analysis.history import (
     OPEN,
     UNREADABLE,
     UNTOLD,
-    History,
+    DecisionHistory,
 )
 from service.analysis.request import Selection
 
@@ -29,6 +29,7 @@ class SelectedDecisions:
     left_out             how many others of the selection were left out, by reason
     erased               positions of events that were erased
     starts               positions at which policies with a share, and shadows, began as they are
+    open_from            position of the first decision that does not count yet; None: all do
     """
 
     numbers: npt.NDArray[np.int64]
@@ -37,26 +38,38 @@ class SelectedDecisions:
     left_out: Counter[str] = field(default_factory=Counter)
     erased: set[int] = field(default_factory=set)
     starts: dict[str, int] = field(default_factory=dict)
+    open_from: int | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def since(self, position: int) -> "SelectedDecisions":
         """Those made at a position or later."""
-        first = int(np.searchsorted(self.positions, position))
+        return self._part(slice(int(np.searchsorted(self.positions, position)), None))
+
+    def before(self, position: int) -> "SelectedDecisions":
+        """Those made at earlier positions."""
+        return self._part(slice(int(np.searchsorted(self.positions, position))))
+
+    def _part(self, rows: slice) -> "SelectedDecisions":
         return replace(
             self,
-            numbers=self.numbers[first:],
-            positions=self.positions[first:],
-            rewards=self.rewards[first:],
+            numbers=self.numbers[rows],
+            positions=self.positions[rows],
+            rewards=self.rewards[rows],
         )
+
+    def rewards_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return the rewards of some of these, by the numbers of their rows."""
+        order = np.argsort(self.numbers)
+        return self.rewards[order[np.searchsorted(self.numbers[order], numbers)]]
 
 
 UNKNOWN = "their outcome is unknown (no reward, no default, or never shown)"
 CANDIDATES = "imported without the arms that could have been shown"
 
 
-def selected(history: History, selection: Selection) -> SelectedDecisions:
+def selected(history: DecisionHistory, selection: Selection) -> SelectedDecisions:
     """Choose what to evaluate of all that was read of a log.
 
     Decisions count up to the first that still waits for its reward: after it there would be clicks
@@ -98,10 +111,11 @@ def selected(history: History, selection: Selection) -> SelectedDecisions:
         +left,
         history.erased,
         {name: start.position for name, start in definitions.starts().items()},
+        int(opened.min()) if len(opened := positions[asked & ~closed]) else None,
     )
 
 
-def _asked(history: History, selection: Selection) -> npt.NDArray[np.bool_]:
+def _asked(history: DecisionHistory, selection: Selection) -> npt.NDArray[np.bool_]:
     """Return whether a selection has each decision, (n,)."""
     rows = history.decisions
     found = np.ones(len(rows), dtype=bool)

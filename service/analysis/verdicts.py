@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 
+import msgspec
+
 from service.analysis.request import EvaluationRequest
 from service.analysis.running import Worker
 from service.clock import iso
@@ -33,7 +35,16 @@ class _Kept:
 
     revision: int
     until: float
-    answer: dict[str, object] | Invalid
+    answer: bytes | Invalid
+
+
+class _Fit(msgspec.Struct):
+    """What a service reads of a verdict."""
+
+    fits: bool
+
+
+_decode = msgspec.json.Decoder(_Fit).decode
 
 
 class Verdicts:
@@ -43,26 +54,26 @@ class Verdicts:
         self._kept = dict[tuple[str, bool], _Kept]()
         self._asking = defaultdict[tuple[str, bool], asyncio.Lock](asyncio.Lock)
 
-    async def of(self, state: State) -> dict[str, object]:
+    async def of(self, state: State) -> bytes:
         """Return the verdict of an experiment as JSON. Raises as `Worker.run`."""
         answer = await self._answer(state, self._verdict)
-        self._telemetry.mismatched[state.name] = not answer["fits"]
+        self._telemetry.mismatched[state.name] = not _decode(answer).fits
         return answer
 
-    async def shadows(self, state: State) -> dict[str, object]:
+    async def shadows(self, state: State) -> bytes:
         """Return an evaluation of the shadows of an experiment as JSON. Raises as `Worker.run`."""
         request = EvaluationRequest(state.name, shadows=True)
         return await self._answer(state, self._shadows, request)
 
     async def _answer(
         self, state: State, worker: Worker, request: EvaluationRequest | None = None
-    ) -> dict[str, object]:
+    ) -> bytes:
         clock, key = self._telemetry.clock, (state.name, request is None)
         async with self._asking[key]:
             kept, began = self._kept.get(key), clock.monotonic()
             if kept is None or kept.revision != state.revision or kept.until < began:
                 as_of = clock.time()
-                answer: dict[str, object] | Invalid
+                answer: bytes | Invalid
                 try:
                     answer = await worker.run(state.name, request)
                 except Invalid as fault:
@@ -70,13 +81,14 @@ class Verdicts:
                 ended = clock.monotonic()
                 until = ended + max(FRESH_SECONDS, TIMES * (ended - began))
                 definition = state.definition
-                if isinstance(answer, dict) and not (
+                if isinstance(answer, bytes) and not (
                     definition.control if request is None else definition.shadows
                 ):
                     until = inf  # until the definition names one
-                if isinstance(answer, dict) and request is None:
+                if isinstance(answer, bytes) and request is None:
                     next_at = None if until == inf else iso(as_of + until - began)
-                    answer = {**answer, "as_of": iso(as_of), "next_at": next_at}
+                    dates = msgspec.json.encode({"as_of": iso(as_of), "next_at": next_at})
+                    answer = b"%b,%b" % (answer[:-1], dates[1:])
                 kept = self._kept[key] = _Kept(state.revision, until, answer)
             if isinstance(kept.answer, Invalid):
                 path = kept.answer.faults[0].path if kept.answer.faults else ""

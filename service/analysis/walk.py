@@ -10,18 +10,21 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 
 import numpy as np
 
 from service.analysis.history import EARLIER, UNREADABLE
 from service.analysis.selected import SelectedDecisions
 from service.analysis.targets import ExtraPolicies, frozen, guesses
+from service.bandits.heads.base import Meta
 from service.errors import Invalid, LogGap, NotFound
 from service.features.schema import Array
 from service.log.reading import SILENT, Progress
-from service.log.replay import RowsByPosition, origin_of, steps
+from service.log.replay import RowsByPosition, origin_of, replay, steps
 from service.log.replica import Replica
 from service.log.stores import Store
+from service.log.stores.base import Snapshot
 from service.naming import quoted
 from service.observability.telemetry import Telemetry
 from service.serving.rederive import candidates_of
@@ -44,7 +47,7 @@ SURE = 1.0
 @dataclass(frozen=True, slots=True)
 class LoggedDecision:
     """
-    index       in the order of `SelectedDecisions`
+    number      of its row; position: of the state that made it
     shown       which of the arms was shown (first)
     behaviour   (K,) the chance that the log shows each with; None where only that of the shown arm
                 is known
@@ -56,7 +59,8 @@ class LoggedDecision:
     others      policies that would have chosen other arms
     """
 
-    index: int
+    number: int
+    position: int
     decision: Decision
     shown: int
     behaviour: Array | None
@@ -98,31 +102,39 @@ class Walk:
         self._frozen_schema = 0
         self._erased: set[int] = set()
         self._telemetry = Telemetry()
+        self._state: State | None = None
+        self._folded = self._states()
         self.left_out: Counter[str] = Counter()
         self.range = 0.0, 1.0
         self.learned_from: dict[str, int | None] = {}
 
     async def decisions(
-        self, chosen: SelectedDecisions, progress: Progress = SILENT
+        self, chosen: SelectedDecisions, progress: Progress = SILENT, upto: float = inf
     ) -> AsyncIterator[LoggedDecision]:
-        """Each that can be evaluated, in log order. Raises StoreError where the log cannot be
-        folded, NotFound where it never held one of the policies."""
+        """Yield each that can be evaluated, in log order, and stop at a position of the log: the
+        next call goes on from there. Raises StoreError where the log cannot be folded, NotFound
+        where it never held one of the policies."""
         rows = RowsByPosition(self._store, self._name, chosen.numbers, chosen.positions)
         self._erased = chosen.erased
-        done, state, end = 0, None, (await self._store.describe(self._name)).position
-        async for position, state in self._states():
+        done, end = 0, (await self._store.describe(self._name)).position
+        async for position, state in self._folded:
+            self._state = state
             if done in (0, len(chosen)):
                 progress.share("events replayed", position, end)
             async for index, made_at, payload in rows.up_to(position):
                 done += 1
                 progress.share("decisions evaluated", done, len(chosen))
+                number = int(chosen.numbers[index])
                 if made_at < position or state is None:
                     self.left_out[EARLIER] += 1
-                elif logged := self._evaluate(state, index, decode_decision(payload)):
+                elif logged := self._evaluate(state, number, decode_decision(payload)):
                     yield logged
-        self._check(state)
+            if position >= upto:
+                return
+        self._check()
 
-    def _check(self, state: State | None) -> None:
+    def _check(self) -> None:
+        state = self._state
         if state is None or state.deleted:
             raise NotFound("the experiment was deleted", path="experiment")
         if unknown := [name for name in self._policies if name not in state.learners]:
@@ -134,6 +146,33 @@ class Walk:
         self.range = state.definition.reward.range
 
     # -- the fold ------------------------------------------------------------------------------
+
+    def dump(self) -> tuple[Meta, bytes] | None:
+        """Return where the walk has stopped, for `resume`, and a snapshot of the fold there; None:
+        it has none, as while a version is staged."""
+        state = self._state
+        if state is None or state.staging:
+            return None
+        meta = {
+            "left_out": self.left_out,
+            "learned_from": self.learned_from,
+            "faults": self._added.faults,
+        }
+        return meta, state.snapshot().payload
+
+    def resume(self, meta: Meta, position: int, snapshot: bytes) -> None:
+        """Go on from where another walk over this log with the same policies had stopped. Raises
+        Damaged or UnknownSchema."""
+        self._state = State.restore(Snapshot(position, snapshot))
+        self.left_out, self.learned_from = Counter(meta["left_out"]), meta["learned_from"]
+        self._added.faults = meta["faults"]
+        self._folded = self._later_states(self._state)
+
+    async def _later_states(self, state: State) -> AsyncIterator[tuple[int, State | None]]:
+        replica = Replica(self._store, self._telemetry, state)
+        async for position, event in replay(self._store, self._name, state.position, dense=True):
+            await self._fold(replica, position, event)
+            yield position, replica.state
 
     async def _states(self) -> AsyncIterator[tuple[int, State | None]]:
         """Each position of the log, and the state there; None before an origin where the fold has
@@ -170,7 +209,7 @@ class Walk:
 
     # -- a decision ----------------------------------------------------------------------------
 
-    def _evaluate(self, state: State, index: int, decision: Decision) -> LoggedDecision | None:
+    def _evaluate(self, state: State, number: int, decision: Decision) -> LoggedDecision | None:
         """None, and counted as left out, where it cannot be evaluated."""
         if state.deleted or any(name not in state.learners for name in self._policies):
             self.left_out[ABSENT] += 1
@@ -205,7 +244,8 @@ class Walk:
         targets = {name: learners[name] for name in self._policies}
         self.learned_from = {name: learner.learned_from for name, learner in targets.items()}
         return LoggedDecision(
-            index,
+            number,
+            state.position,
             decision,
             shown,
             behaviour,

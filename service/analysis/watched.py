@@ -10,12 +10,11 @@ contextual bandits", section 2). The difference to what the log earned has r - s
 from the second part, and sum_a b(a) q(a) from the first.
 """
 
-from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
+from service.analysis.growing import Growing
 from service.analysis.intervals import Interval
 from service.analysis.sequences import Array, Index, Terms, Watched
 
@@ -34,37 +33,18 @@ def surprise(w: Array | float, r: Array | float, q: Array | float) -> Array:
     return np.asarray(w * r - np.minimum(w * q, CAP))
 
 
-def doubles() -> "array[float]":
-    return array("d")
-
-
-@dataclass
-class _Side:
-    """Of r, or of 1 - r. ran: sum_a b(a) q(a); rest: r less that."""
-
-    known: "array[float]" = field(default_factory=doubles)
-    surprise: "array[float]" = field(default_factory=doubles)
-    ran: "array[float]" = field(default_factory=doubles)
-    rest: "array[float]" = field(default_factory=doubles)
-
-    def add(self, p: Array, b: Array, q: Array, shown: int, r: float) -> None:
-        expected = float(b @ q)
-        self.known.append(float(known(p, b, q)))
-        self.surprise.append(float(surprise(p[shown] / b[shown], r, q[shown])))
-        self.ran.append(expected)
-        self.rest.append(r - expected)
-
-    def terms(self) -> tuple[Terms, Terms]:
-        value = Terms(np.array(self.known), np.array(self.surprise), CAP)
-        return value, value - Terms(np.array(self.ran), np.array(self.rest), 1.0)
-
-
 class WatchedValue:
-    """The value of one policy, as decisions are added in their order."""
+    """The value of one policy, as decisions are added in their order.
+
+    rows   weight of the shown arm, and its guess; of r, and `_not` of 1 - r, the first part of the
+           estimate (known) and sum_a b(a) q(a) (ran); low, high: limits of a reward. Guesses and
+           rewards count as shares of these
+    """
 
     def __init__(self) -> None:
-        self._low, self._high = _Side(), _Side()
-        self._limits = 0.0, 1.0
+        self.rows = Growing(
+            weight="d", guess="d", known="d", known_not="d", ran="d", ran_not="d", low="d", high="d"
+        )
 
     def add(
         self,
@@ -72,19 +52,30 @@ class WatchedValue:
         b: Array,  # (K,) the same of the log
         guess: Array,  # (K,)
         shown: int,
-        reward: float,
         limits: tuple[float, float],  # of a reward
     ) -> None:
-        low, high = self._limits = limits
-        q, r = (guess - low) / (high - low), (reward - low) / (high - low)
-        self._low.add(p, b, q, shown, r)
-        self._high.add(p, b, 1 - q, shown, 1 - r)
+        low, high = limits
+        q = (guess - low) / (high - low)
+        sides = known(p, b, q), known(p, b, 1 - q), b @ q, b @ (1 - q)
+        self.rows.append(p[shown] / b[shown], q[shown], *map(float, sides), low, high)
 
-    def intervals(self, unit: Index, confidence: float) -> tuple[Interval, Interval]:
+    def terms(self, reward: Array) -> tuple[list[Terms], list[Terms]]:
+        """Return those of the value, and of its difference to what the log earned: each of r and of
+        1 - r. reward: (n,) of each decision."""
+        rows = self.rows.columns
+        r = (reward - rows["low"]) / (rows["high"] - rows["low"])
+        value, over = list[Terms](), list[Terms]()
+        for side, r_, q in (("", r, rows["guess"]), ("_not", 1 - r, 1 - rows["guess"])):
+            own = Terms(rows[f"known{side}"], surprise(rows["weight"], r_, q), CAP)
+            ran = rows[f"ran{side}"]
+            value.append(own)
+            over.append(own - Terms(ran, r_ - ran, 1.0))
+        return value, over
+
+    def intervals(self, reward: Array, unit: Index, confidence: float) -> tuple[Interval, Interval]:
         """Return those of the value, and of its difference to what the log earned."""
-        low, high = self._limits
-        sides = self._low.terms(), self._high.terms()
-        value, over = (bounds(two, unit, 1 - confidence) for two in zip(*sides, strict=True))
+        low, high = float(self.rows["low"][-1]), float(self.rows["high"][-1])
+        value, over = (bounds(two, unit, 1 - confidence) for two in self.terms(reward))
         span = high - low
         return (
             Interval(low + span * max(value[0], 0.0), low + span * min(1 + value[1], 1.0)),

@@ -7,10 +7,12 @@ The store's address may hold a password: on standard input no list of processes 
 import asyncio
 import os
 import sys
+from pathlib import Path
 
 import msgspec
 
-from service.analysis.evaluate import evaluate_store
+from service.analysis.checkpoints import NOWHERE, Checkpoints
+from service.analysis.evaluate import evaluate
 from service.analysis.running import Answer, Line, Question, Refusal, Result, Step
 from service.analysis.verdict import verdict_on
 from service.errors import ConfigurationError, Refused, StoreError, StoreUnavailable
@@ -27,16 +29,19 @@ def _write(line: Line) -> None:
 
 async def _answer(question: Question) -> str:
     progress = Progress(count=lambda doing, done, of: _write(Step(doing, done, of)))
-    if question.request is not None:
-        found = await evaluate_store(question.store, question.request, progress)
-        return found.model_dump_json()
+    folder = question.checkpoints
+    checkpoints = NOWHERE if folder is None else Checkpoints(Path(folder))
     async with reading(question.store) as store:
-        return (await verdict_on(store, question.experiment, progress)).model_dump_json()
+        if question.request is None:
+            verdict = await verdict_on(store, question.experiment, progress, checkpoints)
+            return verdict.model_dump_json()
+        found = await evaluate(store, question.request, progress, checkpoints)
+        return found.model_dump_json()
 
 
 def run(question: Question) -> Result:
     try:
-        return Answer(msgspec.Raw(asyncio.run(_answer(question))))
+        return Answer(msgspec.Raw(asyncio.run(_answer(question)).encode()))
     except Refused as fault:
         path = fault.faults[0].path if fault.faults else ""
         return Refusal(type(fault).__name__, fault.detail, path)

@@ -23,6 +23,8 @@ from service.http.strict import StrictRoute
 
 router = APIRouter(tags=["observe"], route_class=StrictRoute)
 
+JSON = "application/json"
+
 Time = Annotated[AwareDatetime, Field(strict=False)]
 
 
@@ -105,21 +107,20 @@ class EvaluationJob(BaseModel):
     result: EvaluationAnswer | None = Field(description="Null unless it is `done`.")
     problem: Problem | None = Field(description="Why it has `failed`; else null.")
 
-    @classmethod
-    def of(cls, job: Job) -> "EvaluationJob":
-        run = job.run
-        return cls(
-            id=job.id,
-            state=run.state,
-            seconds=run.seconds,
-            progress=None
-            if run.step is None
-            else EvaluationProgress(**msgspec.structs.asdict(run.step)),
-            result=EvaluationAnswer.model_validate_json(run.task.result())
-            if run.state == "done"
-            else None,
-            problem=None if run.fault is None else _problem_of(run.fault),
-        )
+
+def _told(job: Job) -> bytes:
+    """Return an `EvaluationJob` as JSON, with the result as its process wrote it."""
+    run = job.run
+    return msgspec.json.encode(
+        {
+            "id": job.id,
+            "state": run.state,
+            "seconds": run.seconds,
+            "progress": None if run.step is None else msgspec.structs.asdict(run.step),
+            "result": msgspec.Raw(run.task.result()) if run.state == "done" else None,
+            "problem": None if run.fault is None else _problem_of(run.fault).model_dump(),
+        }
+    )
 
 
 def _problem_of(fault: BaseException) -> Problem:
@@ -144,27 +145,32 @@ ACCEPTED: dict[int | str, dict[str, Any]] = {
 @router.post(
     "/experiments/{experiment}/evaluations",
     status_code=202,
+    response_model=EvaluationJob,
     responses={**problems(400, 404, 429, 503), **ACCEPTED},
 )
 async def start_evaluation(
-    body: EvaluationBody, state: StateDep, services: ServicesDep, grant: GrantDep, answer: Response
-) -> EvaluationJob:
+    body: EvaluationBody, state: StateDep, services: ServicesDep, grant: GrantDep
+) -> Response:
     """Start to estimate what policies would have earned on the log: live ones, or definitions that
     never ran. It takes seconds to minutes, in a process of its own, one at a time; a few may wait,
     half of them of one key (429). One that takes too long fails."""
     request = body.request(state.name)
     chosen_policies(state, request)
     job = services.evaluations.start(state.name, request, grant.id if grant else "")
-    answer.headers["Location"] = f"/experiments/{state.name}/evaluations/{job.id}"
-    return EvaluationJob.of(job)
+    place = {"Location": f"/experiments/{state.name}/evaluations/{job.id}"}
+    return Response(_told(job), 202, place, JSON)
 
 
-@router.get("/experiments/{experiment}/evaluations/{id}", responses=problems(404, 503))
-async def get_evaluation(id: EvaluationId, state: StateDep, services: ServicesDep) -> EvaluationJob:
+@router.get(
+    "/experiments/{experiment}/evaluations/{id}",
+    response_model=EvaluationJob,
+    responses=problems(404, 503),
+)
+async def get_evaluation(id: EvaluationId, state: StateDep, services: ServicesDep) -> Response:
     """How far an evaluation is, and once it has ended its result, or why it failed. The process
     that started it knows it: the newest 8 ended ones of an experiment and 32 in all, for an hour
     after their end."""
-    return EvaluationJob.of(services.evaluations.find(state.name, id))
+    return Response(_told(services.evaluations.find(state.name, id)), media_type=JSON)
 
 
 @router.delete(
@@ -178,17 +184,26 @@ async def cancel_evaluation(id: EvaluationId, state: StateDep, services: Service
     await services.evaluations.cancel(state.name, id)
 
 
-@router.get("/experiments/{experiment}/shadows", responses=problems(404, 503))
-async def get_shadows(state: StateDep, services: ServicesDep) -> EvaluationAnswer:
+@router.get(
+    "/experiments/{experiment}/shadows",
+    response_model=EvaluationAnswer,
+    responses=problems(404, 503),
+)
+async def get_shadows(state: StateDep, services: ServicesDep) -> Response:
     """Estimate what each shadow would have earned on the decisions since it was defined as it is:
     the intervals to watch are `watched` and `over_logged_watched`. The log is read in a process of
-    its own, and the answer is kept for ten times as long as that took, ten seconds at least."""
-    return EvaluationAnswer.model_validate(await services.verdicts.shadows(state))
+    its own, from where the last look stopped, and the answer is kept for ten times as long as that
+    took, ten seconds at least."""
+    return Response(await services.verdicts.shadows(state), media_type=JSON)
 
 
-@router.get("/experiments/{experiment}/verdict", responses=problems(404, 503))
-async def get_verdict(state: StateDep, services: ServicesDep) -> DatedVerdict:
+@router.get(
+    "/experiments/{experiment}/verdict",
+    response_model=DatedVerdict,
+    responses=problems(404, 503),
+)
+async def get_verdict(state: StateDep, services: ServicesDep) -> Response:
     """Say which policy pays: each compared with the control, by the decisions whose policy was
-    drawn. It reads the whole log, in a process of its own, and is kept for ten times as long as
-    that took, ten seconds at least."""
-    return DatedVerdict.model_validate(await services.verdicts.of(state))
+    drawn. It reads the log in a process of its own, from where the last look stopped, and is kept
+    for ten times as long as that took, ten seconds at least."""
+    return Response(await services.verdicts.of(state), media_type=JSON)

@@ -1,6 +1,7 @@
 """GET /experiments/{name}/verdict: from another process, and remembered for a while."""
 
 import asyncio
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -68,10 +69,10 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
     clock, asked = Hand(), list[str]()
 
     class Slow:
-        async def run(self, experiment: str, request: None) -> Json:
+        async def run(self, experiment: str, request: None) -> bytes:
             asked.append(experiment)
             clock.now += clock.takes
-            return {"number": len(asked), "fits": len(asked) > 1}
+            return json.dumps({"number": len(asked), "fits": len(asked) > 1}).encode()
 
     telemetry = Telemetry(clock)
     worker = cast(Worker, Slow())
@@ -79,7 +80,7 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
     state = state_with()
 
     def number() -> object:
-        return run_virtual(verdicts.of(state))["number"]
+        return json.loads(run_virtual(verdicts.of(state)))["number"]
 
     for clock.takes, kept in ((0.1, 10.0), (30.0, 300.0)):
         before = len(asked)
@@ -96,19 +97,21 @@ def test_a_verdict_says_when_it_was_made_and_when_the_next_one_may_be() -> None:
     clock = SetClock()
 
     class Slow:
-        async def run(self, experiment: str, request: None) -> Json:
+        async def run(self, experiment: str, request: None) -> bytes:
             clock.skip(30.0)
-            return {"fits": True}
+            return b'{"fits":true}'
 
     worker = cast(Worker, Slow())
     verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
     began = clock.time()
     first = run_virtual(verdicts.of(state_with()))
-    assert (first["as_of"], first["next_at"]) == (iso(began), iso(began + 330))
+    dates = {"as_of": iso(began), "next_at": iso(began + 330)}
+    assert json.loads(first) == {"fits": True, **dates}
     clock.skip(200.0)
     assert run_virtual(verdicts.of(state_with())) == first
     verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
-    assert run_virtual(verdicts.of(state_with(control=None)))["next_at"] is None
+    told = json.loads(run_virtual(verdicts.of(state_with(control=None))))
+    assert told["next_at"] is None
 
 
 def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_changes() -> None:
@@ -116,9 +119,9 @@ def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_ch
     asked = list[EvaluationRequest | None]()
 
     class Refusing:
-        async def run(self, experiment: str, request: EvaluationRequest | None) -> Json:
+        async def run(self, experiment: str, request: EvaluationRequest | None) -> bytes:
             asked.append(request)
-            return {"fits": True}
+            return b'{"fits":true}'
 
     clock, state = SetClock(), state_with(control=None)
     worker = cast(Worker, Refusing())
@@ -137,7 +140,7 @@ def test_a_log_that_takes_too_long_to_read_is_not_read_again_at_once() -> None:
     asked = 0
 
     class Slow:
-        async def run(self, experiment: str, request: EvaluationRequest | None) -> Json:
+        async def run(self, experiment: str, request: EvaluationRequest | None) -> bytes:
             nonlocal asked
             asked += 1
             clock.skip(120.0)
@@ -157,7 +160,7 @@ def test_a_crash_does_not_end_the_verdicts_that_nobody_asks_for() -> None:
     asked = 0
 
     class Crashing:
-        async def run(self, experiment: str, request: EvaluationRequest | None) -> Json:
+        async def run(self, experiment: str, request: EvaluationRequest | None) -> bytes:
             nonlocal asked
             asked += 1
             raise RuntimeError("an evaluation failed")

@@ -111,8 +111,9 @@ async def evaluated(course: Course, store: MemoryStore) -> tuple[dict[str, Estim
         0.0,
     )
     async for visit in walk.decisions(chosen):
-        columns.add(visit, float(chosen.rewards[visit.index]))
+        columns.add(visit)
         truth += float(visit.targets[target] @ [course.chance(arm) for arm in visit.arms])
+    columns.settle(chosen)
     assert refused(columns, target, walk.range) is None
     for name in course.refused:
         assert "chose from other candidates" in str(refused(columns, name, walk.range))

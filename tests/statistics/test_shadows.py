@@ -64,15 +64,16 @@ async def hits(store: MemoryStore, shadows: dict[str, Any]) -> Counter[tuple[str
     columns = Columns(names, watched=True)
     truth = dict.fromkeys(names, 0.0)
     async for logged in walk.decisions(chosen):
-        columns.add(logged, float(chosen.rewards[logged.index]))
+        columns.add(logged)
         user = of_persona[str(logged.decision.context["persona"])]
         chances = np.array([world.click_probability(user, arm) for arm in logged.arms])
         for name in names:
             truth[name] += float(logged.targets[name] @ chances)
+    columns.settle(chosen)
     found = Counter[tuple[str, str]]()
     for name in names:
         log = columns.logged(name, walk.range)
-        fixed, watched = estimate(log), columns.watched(name, 0.95)
+        fixed, watched = estimate(log), columns.intervals(name, 0.95)
         assert watched is not None
         ends = {kind: fixed[kind].interval for kind in ("dr", "snips")} | {"watched": watched[0]}
         for kind, (low, high) in ends.items():

@@ -250,7 +250,8 @@ SOUND = WeightSummary(100.0, 1.0, 1.0, 0.0)
 def one_decision() -> Columns:
     columns = Columns(["random"])
     [visit, *_] = walked(played(visits(1, policy="random")), "random")
-    columns.add(visit, 1.0)
+    columns.add(visit)
+    columns.reward = np.ones(1)
     return columns
 
 

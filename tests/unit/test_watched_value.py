@@ -33,7 +33,7 @@ def test_a_miss_of_large_weight_leaves_an_interval_as_if_it_took_off_the_cap() -
     value = WatchedValue()
     even = np.array([0.5, 0.5])
     for _ in range(99):
-        value.add(even, even, np.ones(2), 0, 1.0, (0.0, 1.0))
-    value.add(np.array([1.0, 0.0]), np.array([0.05, 0.95]), np.ones(2), 0, 0.0, (0.0, 1.0))
-    low = value._low.terms()[0]
+        value.add(even, even, np.ones(2), 0, (0.0, 1.0))
+    value.add(np.array([1.0, 0.0]), np.array([0.05, 0.95]), np.ones(2), 0, (0.0, 1.0))
+    low = value.terms(np.array([1.0] * 99 + [0.0]))[0][0]
     assert (low.e @ low.e, low.scale) == (25.0, CAP)
