@@ -24,7 +24,6 @@ from service.analysis.walk import Walk
 from service.log.reading import SILENT, Progress, reading, single_experiment
 from service.log.replicas import Replicas
 from service.log.stores import Store
-from service.observability.telemetry import Telemetry
 
 UNTOLD = "imported with the chance of the shown arm alone"
 END = 1 << 62
@@ -53,7 +52,7 @@ async def evaluate(
 ) -> EvaluationAnswer:
     """Evaluate on an open store. Raises as `evaluate_store`."""
     name = await single_experiment(store, request.experiment)
-    state = await Replicas(store, Telemetry()).discover(name)
+    state = await Replicas(store).discover(name)
     policies, added = chosen_policies(state, request)
     if not policies:  # the experiment has no shadows
         return _answer(name, request, Columns([]))

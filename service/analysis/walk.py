@@ -26,7 +26,6 @@ from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import Snapshot
 from service.naming import quoted
-from service.observability.telemetry import Telemetry
 from service.serving.rederive import candidates_of
 from service.serving.scoring import decide
 from service.serving.traffic import no_policy
@@ -101,7 +100,6 @@ class Walk:
         self._frozen: dict[str, Learner] | None = None
         self._frozen_schema = 0
         self._erased: set[int] = set()
-        self._telemetry = Telemetry()
         self._state: State | None = None
         self._folded = self._states()
         self.left_out: Counter[str] = Counter()
@@ -169,7 +167,7 @@ class Walk:
         self._folded = self._later_states(self._state)
 
     async def _later_states(self, state: State) -> AsyncIterator[tuple[int, State | None]]:
-        replica = Replica(self._store, self._telemetry, state)
+        replica = Replica(self._store, state)
         async for position, event in replay(self._store, self._name, state.position, dense=True):
             await self._fold(replica, position, event)
             yield position, replica.state
@@ -179,7 +177,7 @@ class Walk:
         to begin, because earlier events were trimmed."""
         kept = await origin_of(self._store, self._name)
         origin = None if kept is None else State.restore(kept)
-        replica = Replica(self._store, self._telemetry, State(self._name))
+        replica = Replica(self._store, State(self._name))
         async for step in steps(self._store, self._name, origin, past_tombstones=True):
             if isinstance(step.fault, LogGap):
                 raise LogGap(
@@ -189,7 +187,7 @@ class Walk:
                 raise step.fault
             if step.origin is not None:
                 self._added.into_origin(step.origin)
-                replica = Replica(self._store, self._telemetry, step.origin)
+                replica = Replica(self._store, step.origin)
             elif step.event is not None and not step.waits:
                 await self._fold(replica, step.position, step.event)
             yield step.position, None if step.waits else replica.state

@@ -12,7 +12,7 @@ from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.committer import RETRY_SECONDS, Committer
 from service.log.presence import Presence
-from service.log.recovery import Recovery
+from service.log.recovery import LogWatcher, Recovery
 from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.upkeep import Snapshots, Upkeep
@@ -50,10 +50,11 @@ class Log:
         self.clock = LogClock(clock)
         self.background = background = Background()
         self.presence = Presence(store, rng)
-        self.replicas = Replicas(store, telemetry, background)
+        self.replicas = Replicas(store, background)
         self.committer = Committer(store, self.replicas, background, settings, telemetry, clock)
         self.snapshots = Snapshots(store, background, settings, telemetry)
-        self.replicas.watcher = self.recovery = Recovery(self.snapshots, clock)
+        self.recovery = Recovery(self.snapshots, clock)
+        self.replicas.watcher = LogWatcher(self.recovery, telemetry)
         self.upkeep = Upkeep(
             self.replicas,
             self.committer,

@@ -1,12 +1,16 @@
-"""Recovery: how far a start has folded the log, and snapshots on the way."""
+"""Recovery: how far a start has folded the log, and snapshots on the way. What a service observes
+of its log while it folds."""
 
 import logging
 from dataclasses import dataclass
 from typing import Final
 
 from service.clock import Clock
-from service.log.replica import Replica
+from service.log.replica import Replica, Watcher
 from service.log.upkeep import Snapshots
+from service.observability.telemetry import Telemetry
+from service.state.events import Learned
+from service.state.fold import State
 
 logger = logging.getLogger(__name__)
 
@@ -59,3 +63,19 @@ class Recovery:
                     position,
                     self.progress.of,
                 )
+
+
+class LogWatcher(Watcher):
+    """Observes the log of a service: drift, damaged snapshots, and how far a recovery is."""
+
+    def __init__(self, recovery: Recovery, telemetry: Telemetry) -> None:
+        self._recovery, self._telemetry = recovery, telemetry
+
+    def folding(self, state: State, event: Learned) -> None:
+        self._telemetry.drift.learned(state, event)
+
+    def snapshot_damaged(self) -> None:
+        self._telemetry.damaged.inc()
+
+    async def page_folded(self, replica: Replica) -> None:
+        await self._recovery.page_folded(replica)

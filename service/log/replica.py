@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from service.errors import (
     Damaged,
@@ -31,7 +31,6 @@ from service.log.replay import (
 )
 from service.log.stores import Store
 from service.log.stores.base import Record, Snapshot, digest
-from service.observability.telemetry import Telemetry
 from service.state.events import (
     AnyEvent,
     Learned,
@@ -76,10 +75,17 @@ class Committed(NamedTuple):
     payload: bytes
 
 
-class Watcher(Protocol):
-    """Told of each page of events that a recovery has folded, under the lock of the replica."""
+class Watcher:
+    """Is told what a replica folds; this one does nothing."""
 
-    async def page_folded(self, replica: "Replica") -> None: ...
+    def folding(self, state: State, event: Learned) -> None:
+        """Take note of rewards that are about to be folded: no head has learned them yet."""
+
+    def snapshot_damaged(self) -> None:
+        """Take note of a damaged snapshot that is passed over."""
+
+    async def page_folded(self, replica: "Replica") -> None:
+        """Take note of a page of events that a recovery has folded, under the replica's lock."""
 
 
 class Replica:
@@ -102,13 +108,12 @@ class Replica:
     def __init__(
         self,
         store: Store,
-        telemetry: Telemetry,
         state: State,
         moves: Moves | None = None,
         lock: asyncio.Lock | None = None,
         watcher: Watcher | None = None,
     ) -> None:
-        self._store, self._telemetry, self._watcher = store, telemetry, watcher
+        self._store, self._watcher = store, watcher or Watcher()
         self._moves = moves or Moves()
         self.lock = lock or asyncio.Lock()
         self.state, self.digest = state, state.digest
@@ -211,7 +216,7 @@ class Replica:
         try:
             return State.restore(snapshot)
         except Damaged as fault:
-            self._telemetry.damaged.inc()
+            self._watcher.snapshot_damaged()
             logger.error(
                 "experiment %s: the snapshot at position %d is damaged (%s): "
                 "an older one or the whole log is used",
@@ -231,7 +236,7 @@ class Replica:
         """
         artifact = None
         if self.recovered and isinstance(event, Learned):
-            self._telemetry.drift.learned(self.state, event)
+            self._watcher.folding(self.state, event)
         try:
             if isinstance(event, VersionStaged):
                 artifact = await self._artifact(event.artifact)
@@ -343,7 +348,7 @@ class Replica:
                 event = _read(record, self.skips)
                 await self.apply(record.position, event, record.payload)
                 await pace.keep()
-            if self._watcher is not None and not self.recovered:
+            if not self.recovered:
                 await self._watcher.page_folded(self)
         if anchored:
             await self._expect_anchor(None)
@@ -373,7 +378,7 @@ class Replica:
         emptied, also if processes have appended to it since, or defined the experiment anew: then
         its operator has to say whether a backup is to be restored."""
         position, row = self.state.position, self.row
-        found = Replica(self._store, self._telemetry, State(self.name), self._moves, self.lock)
+        found = Replica(self._store, State(self.name), self._moves, self.lock)
         self.recovered = False
         try:
             lost_to = max(position, await found.recover())

@@ -7,17 +7,14 @@ from service.errors import Quarantined, StoreUnavailable
 from service.log.background import Background
 from service.log.replica import Moves, Replica, Watcher
 from service.log.stores import Store
-from service.observability.telemetry import Telemetry
 from service.state.fold import State
 
 
 class Replicas:
     """Recovers experiments, and follows their logs."""
 
-    def __init__(
-        self, store: Store, telemetry: Telemetry, background: Background | None = None
-    ) -> None:
-        self._store, self._telemetry = store, telemetry
+    def __init__(self, store: Store, background: Background | None = None) -> None:
+        self._store = store
         self._background = background or Background()
         self._delayed: set[str] = set()
         self.moves = Moves()
@@ -69,9 +66,7 @@ class Replicas:
     async def join(self, name: str) -> Replica:
         """An experiment, recovered from the store if it is new here."""
         if name not in self.by_name:
-            found = Replica(
-                self._store, self._telemetry, State(name), self.moves, watcher=self.watcher
-            )
+            found = Replica(self._store, State(name), self.moves, watcher=self.watcher)
             async with found.lock:  # a snapshot may fall due meanwhile, and reads the log too
                 lost_to = await found.recover()
             if found.state.position == 0 and found.quarantine is None:  # any name may be asked for
@@ -83,7 +78,7 @@ class Replicas:
     def create(self, name: str, began: float) -> Replica:
         """An experiment whose first event this process has just appended, in a commit that began
         then."""
-        found = Replica(self._store, self._telemetry, State(name), self.moves)
+        found = Replica(self._store, State(name), self.moves, watcher=self.watcher)
         found.recovered, found.caught_up_at = True, began
         self.by_name[name] = found
         return found

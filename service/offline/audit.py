@@ -18,7 +18,6 @@ from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
 from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
-from service.observability.telemetry import Telemetry
 from service.offline.audit_report import AuditReport
 from service.offline.exactly_once import Settled
 from service.serving.marks import ArmValue, arm_mark, read_arm
@@ -60,9 +59,8 @@ class Audit:
         self._store, self._name, self._progress = store, experiment, Progress(say)
         self._found = AuditReport(experiment)
         self._numbers, self._positions = array("q"), array("q")  # of rows that can be derived
-        self._telemetry = Telemetry()
         # None: the log broke, or has yet to come to its origin
-        self._replica: Replica | None = Replica(store, self._telemetry, State(experiment))
+        self._replica: Replica | None = Replica(store, State(experiment))
         self._missing: set[str] = set()
         self._unlogged: set[str] = set()
         self._oldest_closed = inf
@@ -181,7 +179,7 @@ class Audit:
         if origin is not None and (step.waits or step.origin is not None):
             self._replica, self._begins = None, origin.position
         if step.origin is not None and not self._broken:
-            self._replica = Replica(self._store, self._telemetry, step.origin)
+            self._replica = Replica(self._store, step.origin)
             self._lost_to, self._lost_at = step.origin.lost_to, step.origin.lost_at
         if step.fault is not None:
             self._break(position, str(step.fault))

@@ -18,7 +18,6 @@ from service.log.replay import row_pages
 from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.naming import quoted
-from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
 from service.serving.traffic import no_policy
 from service.state.artifacts import pack_artifact
@@ -86,7 +85,7 @@ async def rebuild_store(
     a service may be running on it. Raises NotFound, or StoreError."""
     async with reading(url) as store:
         name = await single_experiment(store, experiment)
-        state = await Replicas(store, Telemetry()).discover(name)
+        state = await Replicas(store).discover(name)
         if state.deleted:
             raise NotFound(f"experiment {quoted(name)} was deleted", path="experiment")
         secrets = list(token_keys) or [await store.secret()]

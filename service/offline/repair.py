@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from service.log.reading import experiments_of, reading
 from service.log.replay import record_at
 from service.log.replicas import Replicas
-from service.observability.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ async def find_stopped(url: str, experiment: str | None = None) -> list[Stopped]
     read."""
     found = list[Stopped]()
     async with reading(url) as store:
-        replicas = Replicas(store, Telemetry())
+        replicas = Replicas(store)
         for name in await experiments_of(store, experiment):
             if stopped := (await replicas.join(name)).quarantine:
                 at = stopped.position

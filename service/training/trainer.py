@@ -18,7 +18,6 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.log.reading import reading
 from service.log.replicas import Replicas
 from service.log.stores import Store
-from service.observability.telemetry import Telemetry
 from service.state.artifacts import pack_artifact
 from service.state.fold import State
 from service.state.learner import Learner
@@ -55,7 +54,7 @@ async def run(
         httpx.AsyncClient(base_url=service_url, timeout=60, headers=headers) as client,
         reading(store_url, wait=waiting) as store,
     ):
-        replicas = Replicas(store, Telemetry())
+        replicas = Replicas(store)
         while True:
             try:
                 await replicas.follow(POLL_SECONDS if follow else 0.0)

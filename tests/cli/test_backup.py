@@ -15,7 +15,6 @@ import pytest
 from service.cli.program import main
 from service.log.replicas import Replicas
 from service.log.stores import open_store
-from service.observability.telemetry import Telemetry
 from tests.cli.forage import Serving, environment, expect_refusal, forage, serving, started
 from tests.support.redis_server import RedisServer, redis_server
 from tests.unit.folding import bits
@@ -129,7 +128,7 @@ async def held(url: str) -> dict[str, Any]:
     store = open_store(url, readonly=True)
     await store.open()
     try:
-        replicas = Replicas(store, Telemetry())
+        replicas = Replicas(store)
         instant = await store.describe("zooplus", whole=True)
         return {
             "events": await store.read("zooplus", 0, 10_000),

@@ -9,7 +9,6 @@ from service.log.replay import AT_ONCE, skip_mark, skipped_positions
 from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended
-from service.observability.telemetry import Telemetry
 from service.offline.audit import Audit
 from service.state.events import SCHEMA, Skipped, encode_event
 from tests.contract.test_audit import serve
@@ -24,7 +23,7 @@ def test_a_skip_by_one_service_lifts_the_quarantine_of_every_other(backend: Back
     async def scenario(store: Store) -> None:
         (bad,) = await store.commit([Append("shop", UNREADABLE, {"bad": ""})])
         assert isinstance(bad, Appended)
-        other = Replicas(store, Telemetry())
+        other = Replicas(store)
         await other.follow(0)
         with pytest.raises(Quarantined, match=f"position {bad.position} "):
             other.state("shop")

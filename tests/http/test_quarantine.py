@@ -15,7 +15,6 @@ from service.errors import StoreUnavailable
 from service.log.replicas import Replicas
 from service.log.stores.base import Append, Record
 from service.log.stores.memory import MemoryStore
-from service.observability.telemetry import Telemetry
 from service.state.events import SCHEMA, Learned, Skipped, encode_event
 from service.state.learner import Learner
 from tests.support.clock import run_virtual
@@ -62,7 +61,7 @@ def digests(store: MemoryStore, name: str = "shop") -> dict[str, str]:
     """Of the heads, folded from the log by somebody who has never seen it."""
 
     async def fold() -> dict[str, str]:
-        state = await Replicas(store, Telemetry()).discover(name)
+        state = await Replicas(store).discover(name)
         heads = {name: one.active.head for name, one in state.learners.items()}
         return {name: digest(head) for name, head in heads.items() if head is not None}
 
@@ -149,7 +148,7 @@ def test_nothing_is_decided_by_a_state_that_is_still_folded_anew() -> None:
     position = add_unreadable(store)
 
     async def lift() -> set[int]:
-        replicas, seen = Replicas(store, Telemetry()), set[int]()
+        replicas, seen = Replicas(store), set[int]()
         await replicas.follow(0)
         event = Skipped(at=1.0, position=position, reason="for this test")
         await store.commit([Append("shop", encode_event(event), {"skip/0": str(position)})])
@@ -208,7 +207,7 @@ def test_a_replica_that_had_folded_the_event_folds_the_log_again() -> None:
             skip(wire)
 
     async def replica() -> tuple[str, list[int]]:
-        replicas = Replicas(store, Telemetry())
+        replicas = Replicas(store)
         await replicas.discover("shop")
         await asyncio.to_thread(stop_and_skip)
         await replicas.follow(0)

@@ -14,7 +14,6 @@ from service.log.replica import Replica
 from service.log.replicas import Replicas
 from service.log.stores.base import Cut, Record
 from service.log.stores.memory import MemoryStore
-from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.artifacts import pack_artifact
 from service.state.decisions import decode_decision
@@ -58,7 +57,7 @@ def with_a_service(scenario: Scenario) -> Test:
 
 
 async def replicas_of(store: MemoryStore) -> Replicas:
-    replicas = Replicas(store, Telemetry())
+    replicas = Replicas(store)
     await replicas.follow(seconds=0.0)
     return replicas
 
@@ -243,7 +242,7 @@ async def test_a_version_may_be_caught_up_by_two_at_once(
         await visit(services, number)
     learner = state_of(services).learners["net"]
     await services.admin.stage(state_of(services), "net", artifact(learner, 2), "")
-    late, read = Replica(store, Telemetry(), State("shop")), store.read
+    late, read = Replica(store, State("shop")), store.read
     for record in await read("shop", 0, 1_000):
         await late.apply(record.position, decode_event(record.payload))
         if late.state.staging:

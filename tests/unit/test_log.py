@@ -17,7 +17,6 @@ from service.log.committer import Committer
 from service.log.replica import Replica
 from service.log.stores.base import Append, Known, Record
 from service.log.stores.memory import MemoryStore
-from service.observability.telemetry import Telemetry
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import AnyEvent, ChangeDetected, encode_event
@@ -121,7 +120,7 @@ def test_a_change_has_a_new_date_once_a_clock_that_the_store_refused_is_right(
             return Known({})
 
     monkeypatch.setattr("service.log.upkeep.RETRY_SECONDS", 0.0)
-    clock, replica = LogClock(host), Replica(MemoryStore(), Telemetry(), State("shop"))
+    clock, replica = LogClock(host), Replica(MemoryStore(), State("shop"))
     event = ChangeDetected(
         at=clock.now(replica.state),
         policy="p",
