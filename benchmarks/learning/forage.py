@@ -83,10 +83,8 @@ class Forage:
         self._context = self.state.schema.encode_context(request["context"])
         self._candidates = self._of(request.get("arms"))
         top_k = request.get("top_k", 1)
-        untried = self._tries.untried(self.learner, self._candidates, ())
-        _, slate = decide(
-            self.learner, self._context, self._candidates, top_k, chance.seed, untried
-        )
+        facts = self._tries.facts(self.learner, self._candidates, ())
+        _, slate = decide(self.learner, self._context, self._candidates, top_k, chance.seed, facts)
         self._shown = {self._candidates.ids[index]: index for index in slate.arms}
         self._tries.show(self.learner, list(self._shown))
         return list(self._shown)

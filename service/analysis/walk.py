@@ -228,8 +228,8 @@ class Walk:
         @cache
         def chances(learner: Learner) -> Array:  # (K,)
             own = learner is state.learners.get(decision.policy)
-            untried = decision.untried if own else learner.untried(candidates, decision.inline)
-            return decide(learner, context, candidates, len(decision.shown), 0, untried)[0]
+            facts = decision.facts if own else learner.facts(candidates, decision.inline)
+            return decide(learner, context, candidates, len(decision.shown), 0, facts)[0]
 
         first = decision.shown[0]
         shown = decision.arms.index(first.arm)
@@ -251,7 +251,7 @@ class Walk:
             {name: chances(learner) for name, learner in targets.items()},
             guesses(state, context, candidates),
             state.definition.reward.limits,
-            decision.shortlist is not None,
+            decision.facts.shortlist is not None,
             chosen_otherwise(state, decision, targets),
         )
 
@@ -289,7 +289,7 @@ def chosen_otherwise(
         name
         for name, learner in learners.items()
         if learner is not own
-        and (decision.shortlist is not None or (catalogue and _retrieves(state, learner)))
+        and (decision.facts.shortlist is not None or (catalogue and _retrieves(state, learner)))
     )
 
 

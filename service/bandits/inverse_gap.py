@@ -7,7 +7,7 @@ import numpy as np
 from service.bandits.best_mean import BestMean
 from service.bandits.heads import Array, RidgeHead
 from service.bandits.linalg import Index
-from service.bandits.rules import TIE
+from service.bandits.rules import TIE, Formula
 from service.bandits.version import Version
 
 
@@ -20,7 +20,6 @@ class InverseGap(BestMean):
     """
 
     explores = True
-    closed_form = True
 
     def __init__(self, scale: float, *, net: bool) -> None:
         self.scale, self.net = scale, net
@@ -28,16 +27,24 @@ class InverseGap(BestMean):
     def batches(self, version: Version) -> bool:
         return isinstance(version.head, RidgeHead) and not self.net
 
+    def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
+        if isinstance(version.head, RidgeHead):  # the bits of a row do not depend on the others
+            return np.vecdot(phi, version.head.solved)[None]
+        return super().scores(version, rows, phi, arms)
+
     def shares(
         self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
     ) -> Array:
-        head = version.head
-        assert head is not None
-        if isinstance(head, RidgeHead):
-            means = np.vecdot(phi, head.solved)  # the bits of a row do not depend on the others
-        else:
-            means = version.mean(phi, arms)
-        return inverse_gap(means.reshape(-1, len(like)), like, self.scale * float(head.held) ** 0.5)
+        means = self.scores(version, rows, phi, arms).reshape(-1, len(like))
+        return inverse_gap(means, like, self._gamma(version))
+
+    def formula(self, version: Version) -> Formula:
+        gamma = self._gamma(version)
+        return lambda means, like: inverse_gap(means[None], like, gamma)[0]
+
+    def _gamma(self, version: Version) -> float:
+        assert version.head is not None
+        return float(self.scale * version.head.held**0.5)
 
 
 def inverse_gap(means: Array, like: Index, gamma: float) -> Array:  # (B, U), (U,) -> (B, U)

@@ -9,7 +9,7 @@ import numpy as np
 from service.bandits.candidates import Candidates, DistinctArms
 from service.bandits.linalg import Index
 from service.bandits.net import Net
-from service.bandits.rules import Scores, win_shares
+from service.bandits.rules import Formula, Scores, win_shares
 from service.bandits.settings import Training
 from service.bandits.version import Version
 from service.features.schema import Array
@@ -29,11 +29,9 @@ class Rule(ABC):
     explores   chance has a part in the choice, other than among ties
     draws      posterior draws that scores are ranked by: 1 of a bound, 0 where the mean says all
     away       how far a direction to search in lies from the mean, in posterior widths
-    closed_form   `shares` are no counts of what `scores` rank first
     """
 
     explores: bool = False
-    closed_form: bool = False
     draws: int = 0
     away: float = 1.0
 
@@ -49,6 +47,10 @@ class Rule(ABC):
         """Return the share of the draws that an arm of each row wins, in each of b contexts; b is 1
         unless the rule `batches`. like: (U,) arms that are like each row."""
         return win_shares(self.scores(version, rows, phi, arms), like)[None]
+
+    def formula(self, version: Version) -> Formula | None:
+        """Return the closed form of `shares` by `scores`; None: they are shares of draws."""
+        return None
 
     def floor(self, version: Version) -> float:
         """Return the share of uniform choice that is part of the rule."""
@@ -108,14 +110,12 @@ class Policy:
         return shares if arms.in_order else shares[:, arms.of]
 
     def score(self, version: Version, context: Array, candidates: Candidates) -> Scores:
-        """Return the scores of the distinct candidates, from which rankings are drawn."""
+        """Return the scores of the distinct candidates, from which slates are drawn."""
         arms = candidates.distinct_arms(version.view, self.per_arm)
         rows = arms.part * version.view.context_part(context)
         phi = version.encoder(rows)
-        table, first = self.rule.scores(version, rows, phi, arms.ids), None
-        if self.rule.closed_form:
-            first = self.rule.shares(version, rows, phi, arms.ids, arms.counts)[0]
-        return Scores(table, arms.of, arms.counts, first)
+        table = self.rule.scores(version, rows, phi, arms.ids)
+        return Scores(table, arms.of, arms.counts, self.rule.formula(version))
 
     def _times(self, version: Version, contexts: Array) -> Array:  # (b, view.width)
         if not version.view.width:

@@ -5,7 +5,7 @@ of rows that an arm wins is its propensity, unless the rule gives that in closed
 drawn from those shares, and they are logged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,23 +19,30 @@ TINY = 1e-300
 """Added to a chance, it changes none but 0, whose log it makes finite."""
 
 
+Formula = Callable[[Array, Index], Array]
+"""Chances in closed form: of an arm of each of some distinct candidates, (n,), by their scores
+(n,) and the numbers of arms that are like each (n,)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scores:
     """rows: (M, U) scores of the distinct candidates; of: (K,) the distinct row of each arm;
-    counts: (U,) arms that are like each; first: (U,) the chance of an arm of each in the first
-    slot, where a rule gives it in closed form."""
+    counts: (U,) arms that are like each; formula: None where chances are shares of rows."""
 
     rows: Array
     of: Index
     counts: Index
-    first: Array | None = None
+    formula: Formula | None = None
 
 
 def probabilities(scores: Scores) -> Array:  # (K,)
-    """Return the share of draws that each arm wins; tied arms share a win equally."""
-    if scores.first is not None:
-        return np.asarray(scores.first[scores.of])
-    return np.asarray(win_shares(scores.rows, scores.counts)[scores.of])
+    """Return the share of draws that each arm wins, equals sharing a win, or what a formula
+    gives."""
+    if scores.formula is not None:
+        shares = scores.formula(scores.rows[0], scores.counts)
+    else:
+        shares = win_shares(scores.rows, scores.counts)
+    return np.asarray(shares[scores.of])
 
 
 def win_shares(rows: Array, counts: Index) -> Array:  # (M, U), (U,) -> (U,)
@@ -74,26 +81,19 @@ TRY_SHARE = 0.1
 """Chance of an untried arm, where there are any."""
 
 
-def with_tries(p: Array, untried: Sequence[int]) -> Array:  # (..., K)
+def with_tries(p: Array, untried: Sequence[int] | Index) -> Array:  # (..., K)
     """p <- 0.9 p, and 0.1 for the untried arms, evenly; unchanged where all or none are."""
-    if not untried or len(untried) == p.shape[-1]:
+    if not len(untried) or len(untried) == p.shape[-1]:
         return p
     mixed = (1 - TRY_SHARE) * p
     mixed[..., untried] += TRY_SHARE / len(untried)
     return np.asarray(mixed)
 
 
-def with_tried_rows(scores: Scores, untried: Sequence[int]) -> Scores:
-    """Add rankings in which untried arms come first: a tenth of all, or a little less."""
-    if not untried or len(untried) == len(scores.of):
-        return scores
-    rows, one_in = scores.rows, round(1 / TRY_SHARE) - 1
-    if len(rows) < one_in:
-        rows = np.tile(rows, (-(-one_in // len(rows)), 1))
-    first = rows[: len(rows) // one_in].copy()
-    best = first.max(axis=1, keepdims=True)
-    first[:, np.unique(scores.of[untried])] = best + np.maximum(np.abs(best), 1.0)
-    return Scores(np.concatenate((rows, first)), scores.of, scores.counts)
+def bounded(p: Array, untried: Sequence[int] | Index, epsilon: float) -> Array:  # (..., K)
+    """Return the probabilities of arms from the chances that a rule gives them. untried: places of
+    those to try."""
+    return floor(with_tries(p, untried), epsilon)
 
 
 def point_of(seed: int) -> float:
@@ -103,6 +103,9 @@ def point_of(seed: int) -> float:
 
 def choose(weights: Array, point: float) -> int:
     """Return the index that a point of [0, 1) falls to, each taking its share of the weights."""
+    likeliest = int(weights.argmax())
+    if weights[likeliest] >= 1.0:  # a sure choice, in a tenth of the time
+        return likeliest
     total = weights.cumsum()
     index = int(total.searchsorted(point * total[-1], side="right"))
     if index == len(total):  # the product may round up to the end
@@ -111,8 +114,8 @@ def choose(weights: Array, point: float) -> int:
 
 
 class Slate(Struct, frozen=True):
-    """arms: indexes in order shown; propensities: of each arm in its slot; log_chance: natural
-    logarithm of the chance of the slate."""
+    """arms: indexes in order shown; propensities: of each arm in its slot, after those before it;
+    log_chance: natural logarithm of the chance of the slate, their product."""
 
     arms: list[int]
     propensities: list[float]

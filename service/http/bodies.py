@@ -178,7 +178,8 @@ class Slot(msgspec.Struct):
 
     arm: str
     propensity: Annotated[
-        float, Meta(description="Chance of this arm in this slot, given the policy.")
+        float,
+        Meta(description="Chance of this arm in this slot, given the policy and the slots above."),
     ]
 
 

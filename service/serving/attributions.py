@@ -81,7 +81,7 @@ def attributions(
         row.mean = float(means[index])
         if len(scores.rows) > 1:
             row.draw_share = float(shares[index])
-        elif scores.first is None:
+        elif scores.formula is None:
             score = version.rewarded.restored(scores.rows[0, scores.of[index]])
             row.bonus = float(score - means[index])
     likeliest = np.lexsort((-means, -shares))[:MOST_CANDIDATES]

@@ -159,5 +159,5 @@ def _attributed(state: State, decision: Decision) -> list[CandidateAnswer]:
             shown = [arm.arm for arm in decision.shown]
             rows = attributions(learner, context, candidates, shown)
     for place, row in enumerate(rows):
-        row.probability, row.untried = known.get(row.arm), place in decision.untried
+        row.probability, row.untried = known.get(row.arm), place in decision.facts.untried
     return rows

@@ -18,7 +18,7 @@ from service.serving.retrieval import Retrieval, applies
 from service.serving.traffic import assign
 from service.serving.tries import Tries
 from service.settings import Settings
-from service.state.decisions import Shortlist
+from service.state.decisions import DecisionFacts, Shortlist
 from service.state.fold import State
 from service.state.footprint import decision_bytes
 from service.state.learner import Learner
@@ -36,8 +36,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     candidates  empty where finding them takes long (`Lookups.retrieve`)
     inline      those of them outside the catalogue
     time        of decisions like it
-    shortlist   how retrieval chose the candidates
-    untried     candidates that are tried for their own sake
+    facts       what bounds the probabilities
     """
 
     state: State
@@ -52,14 +51,13 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     unit: str | None
     seed: int
     time: DecisionTime
-    shortlist: Shortlist | None = None
-    untried: list[int] = []
+    facts: DecisionFacts
 
     @property
-    def choice(self) -> tuple[Learner, Array, Candidates, int, int, list[int]]:
+    def choice(self) -> tuple[Learner, Array, Candidates, int, int, DecisionFacts]:
         """The arguments of `scoring.decide`."""
         slots = self.request.top_k
-        return self.learner, self.context, self.candidates, slots, self.seed, self.untried
+        return self.learner, self.context, self.candidates, slots, self.seed, self.facts
 
 
 class Lookups:
@@ -107,7 +105,7 @@ class Lookups:
             self._expect_room(learner, len(candidates.ids), request.top_k)
         return Lookup(
             state, state.position, request, learner, assignment, candidates, inline, context,
-            own, unit, seed, time, shortlist, self._untried(learner, candidates, request, inline),
+            own, unit, seed, time, self._facts(learner, candidates, request, inline, shortlist),
         )  # fmt: skip
 
     async def retrieve(self, lookup: Lookup) -> Lookup:
@@ -118,12 +116,12 @@ class Lookups:
         found = await self._retrieval.candidates(state, learner, lookup.context, lookup.seed)
         self._expect_slots(request.top_k, len(found.ids))
         self._expect_room(learner, len(found.ids), request.top_k)
+        shortlist = self._retrieval.shortlist(state, learner)
         return msgspec.structs.replace(
             lookup,
             candidates=found,
             time=self._times.of(learner, len(found.ids), request.top_k),
-            shortlist=self._retrieval.shortlist(state, learner),
-            untried=self._untried(learner, found, request),
+            facts=self._facts(learner, found, request, (), shortlist),
         )
 
     async def look_up_in_slices(self, state: State, request: SelectRequest) -> Lookup:
@@ -136,7 +134,7 @@ class Lookups:
 
     def count_shown(self, lookup: Lookup, shown: Sequence[int]) -> None:
         """Count candidates that are about to be shown as tried."""
-        if lookup.untried:
+        if lookup.facts.untried:
             ids = lookup.candidates.ids
             self._tries.show(lookup.learner, [ids[index] for index in shown])
 
@@ -150,18 +148,21 @@ class Lookups:
         )[0]
         return own, seed_of(own)
 
-    def _untried(
+    def _facts(
         self,
         learner: Learner,
         found: Candidates,
         request: SelectRequest,
-        outside: Container[str] = (),
-    ) -> list[int]:
-        """Candidates to try. Showings of this process count, but for a key: two processes that have
-        folded the same log decide it alike."""
+        outside: Container[str],
+        shortlist: Shortlist | None,
+    ) -> DecisionFacts:
+        """Return what bounds the probabilities. Showings of this process count, but for a key: two
+        processes that have folded the same log decide it alike."""
         if request.key is not None:
-            return learner.untried(found, outside)
-        return self._tries.untried(learner, found, outside)
+            facts = learner.facts(found, outside)
+        else:
+            facts = self._tries.facts(learner, found, outside)
+        return facts if shortlist is None else msgspec.structs.replace(facts, shortlist=shortlist)
 
     def _expect_slots(self, slots: int, arms: int) -> None:
         """Raises Invalid for more slots than arms, or than the service ranks."""

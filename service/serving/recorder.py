@@ -68,8 +68,7 @@ class Recorder:
             accept_until=reward_by + reward.accept_seconds,
             deferred=request.deferred,
             key=request.caller,
-            shortlist=lookup.shortlist,
-            untried=lookup.untried,
+            facts=lookup.facts,
         )
         token, whole = self.token(state.name, decision, logged=True)
         waits = reward.default is not None and not request.deferred

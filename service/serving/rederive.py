@@ -5,7 +5,7 @@ Rows may be corrupt: whatever a changed byte made of one becomes a discrepancy, 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import fsum, log
 from typing import Literal
 
 import numpy as np
@@ -110,16 +110,16 @@ def candidates_of(state: State, decision: Decision) -> Candidates:
 
 
 def check_choice(decision: Decision) -> Iterator[Discrepancy]:
-    """Whether the logged probabilities and seed give the shown arm. Of a slate they give the chance
-    of the first arm alone: the seed draws a ranking."""
+    """Whether the logged probabilities and seed give the arm shown first. The chances of the others
+    of a slate hang on the state."""
     first = decision.shown[0]
-    if len(decision.shown) == 1 and drawn_arm(decision) != first.arm:
+    if drawn_arm(decision) != first.arm:
         yield Discrepancy("choice", decision.id, "shown arm", first.arm, drawn_arm(decision))
         return
-    p = decision.probabilities[decision.arms.index(first.arm)]
-    derived = log(p) if p > 0 else None
-    if len(decision.shown) == 1 and decision.slate_log != derived:
-        what = f"logarithm of the propensity of {first.arm}"
+    chances = [arm.propensity for arm in decision.shown]
+    derived = fsum(map(log, chances)) if min(chances) > 0 else None
+    if decision.slate_log != derived:
+        what = "logarithm of the propensity of all slots"
         yield Discrepancy("choice", decision.id, what, decision.slate_log, derived)
 
 
@@ -218,7 +218,7 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
     if not named:
         drawn = winner(state.name, decision.unit or decision.id, chances)
         fields["policy that was drawn"] = decision.policy, drawn
-    if (shortlist := decision.shortlist) is not None:
+    if (shortlist := decision.facts.shortlist) is not None:
         fields["policy of the shortlist"] = shortlist.policy, learner.name
         fields["catalogue of the shortlist"] = shortlist.catalogue, len(state.rows)
     return fields
@@ -230,14 +230,14 @@ def _check_probabilities(
     """Probabilities of the first slot, as a row holds them, and what the seed draws from those of
     now: the arms shown, and their chances as doubles."""
     ids, logged = candidates.ids, decision.probabilities
-    size, untried = len(decision.shown), decision.untried
-    rare = learner.untried(candidates, decision.inline)
-    if not set(untried) <= set(rare):  # open showings count as well, so there may be fewer
-        yield Discrepancy("fields", decision.id, "untried candidates", untried, rare)
+    size, facts = len(decision.shown), decision.facts
+    if not learner.allows(facts, candidates, decision.inline):
+        own = learner.facts(candidates, decision.inline)
+        yield Discrepancy("fields", decision.id, "facts", facts, own)
         return
-    p, slate = decide(learner, context, candidates, size, decision.seed, untried)
+    p, slate = decide(learner, context, candidates, size, decision.seed, facts)
     first = decision.arms.index(decision.shown[0].arm)
-    derived = np.array(as_logged(p, first, p[first] if size == 1 else logged[first]))
+    derived = np.array(as_logged(p, first, p[first]))
     index = int(np.abs(derived - logged).argmax())
     if derived[index] != logged[index]:
         step = 0.0 if index == first else float(np.spacing(np.float32(logged[index])))
@@ -255,9 +255,7 @@ def _check_probabilities(
         chances = [*slate.propensities, slate.log_chance]
         told = [*(arm.propensity for arm in decision.shown), decision.slate_log]
         if chances != told:
-            whole = exp(min(slate.log_chance, 0.0)) - exp(min(decision.slate_log, 0.0))
-            slots = np.subtract(chances, told)[:-1]
-            difference = max(abs(whole), float(np.abs(slots).max()))
+            difference = float(np.abs(np.subtract(chances, told)[:-1]).max())
             tied = difference > 0 and rounded(learner.score(context, candidates), difference)
             what = "chances of the slots and of the slate"
             yield Discrepancy("tie" if tied else "probabilities", decision.id, what, told, chances)
@@ -274,6 +272,6 @@ def close_draws(scores: Scores) -> int:
 def rounded(scores: Scores, difference: float) -> bool:
     """Whether ties of scores, or the last bits of chances in closed form, can account for a
     difference of a probability, within the bound."""
-    if scores.first is not None and difference <= SAME_CHANCE:
+    if scores.formula is not None and difference <= SAME_CHANCE:
         return True
     return difference * len(scores.rows) <= min(TIED_DRAWS, close_draws(scores)) * (1 + 1e-9)

@@ -185,8 +185,8 @@ class Selector:
                 waiting.stored.set_result(UNDECIDED)
                 continue
             spent += lookup.time.seconds
-            one, untried = lookup.request.top_k == 1, tuple(lookup.untried)
-            same = id(lookup.learner), id(lookup.candidates), one, untried
+            one = lookup.request.top_k == 1
+            same = id(lookup.learner), id(lookup.candidates), one, lookup.facts
             batches.setdefault(same, []).append((waiting, lookup))
         if known := sum(map(len, batches.values())):
             self._parse.observe((perf_counter() - start) / known, known)
@@ -207,7 +207,7 @@ class Selector:
         first, start = lookups[0], self._clock.cpu()
         if len(lookups) > 1 and first.request.top_k == 1:
             contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
-            chosen = decide_batch(first.learner, contexts, first.candidates, seeds, first.untried)
+            chosen = decide_batch(first.learner, contexts, first.candidates, seeds, first.facts)
         else:
             chosen = [decide(*each.choice) for each in lookups]
         first.time.observe((self._clock.cpu() - start) / len(lookups))

@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 
 from service.bandits.candidates import Candidates
 from service.bandits.policy import Policy
+from service.state.decisions import DecisionFacts
 from service.state.learner import Learner
 
 
@@ -12,13 +13,13 @@ class _Shown:
     """What this process shows of one policy.
 
     tries    of each arm, with those whose rewards are open
-    found    of recent candidates, which are untried, and under which settings and counts
+    found    of recent candidates, which to try, and under which settings and counts
     """
 
     def __init__(self) -> None:
         self.tries: dict[str, int] = {}
         self.changes = 0
-        self.found = WeakKeyDictionary[Candidates, tuple[Policy, int, int, list[int]]]()
+        self.found = WeakKeyDictionary[Candidates, tuple[Policy, int, int, DecisionFacts]]()
 
 
 class Tries:
@@ -27,20 +28,20 @@ class Tries:
     def __init__(self) -> None:
         self._of = WeakKeyDictionary[Learner, _Shown]()
 
-    def untried(
+    def facts(
         self, learner: Learner, candidates: Candidates, outside: Container[str]
-    ) -> list[int]:
-        """Return the candidates that the policy is to try for their own sake. outside: those that
-        are not of the catalogue."""
+    ) -> DecisionFacts:
+        """Return which candidates the policy is to try for their own sake. outside: those that are
+        not of the catalogue."""
         shown = self._of.setdefault(learner, _Shown())
         counts = learner.counted, shown.changes
         found = shown.found.get(candidates)
         # Settings that change make another policy.
         if found is not None and found[0] is learner.policy and found[1:3] == counts:
             return found[3]
-        untried = learner.untried(candidates, outside, shown.tries)
-        shown.found[candidates] = learner.policy, *counts, untried
-        return untried
+        facts = learner.facts(candidates, outside, shown.tries)
+        shown.found[candidates] = learner.policy, *counts, facts
+        return facts
 
     def show(self, learner: Learner, arms: Sequence[str]) -> None:
         """Count arms that are about to be shown."""

@@ -48,6 +48,20 @@ class Shortlist(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     uniform: int
 
 
+class DecisionFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What bounded chance in a decision, beside the state that made it.
+
+    untried     places of the candidates that were tried for their own sake
+    shortlist   how the policy chose the candidates; None: the request named them, or all arms
+    """
+
+    untried: tuple[int, ...] = ()
+    shortlist: Shortlist | None = None
+
+
+NO_FACTS = DecisionFacts()
+
+
 class Decision(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True,
     gc=False,
@@ -62,8 +76,7 @@ class Decision(
     slate_log        ln of the whole slate's chance        reward_by, accept_until   unix seconds
     deferred         not shown, and not learned, before its activation
     key              the name of the caller's API key, '' where keys are off
-    shortlist        how the policy chose `arms`; None: named by the request, or all arms
-    untried          places of candidates that were tried for their own sake
+    facts            what bounded the probabilities
     """
 
     id: str
@@ -85,8 +98,7 @@ class Decision(
     accept_until: float
     deferred: bool = False
     key: str = ""
-    shortlist: Shortlist | None = None
-    untried: list[int] = []
+    facts: DecisionFacts = NO_FACTS
 
     @property
     def series(self) -> str:
@@ -132,7 +144,7 @@ def is_whole(decision: Decision) -> bool:
         and len(arms) == len(decision.arms)
         and 0 < len(decision.shown) == len(shown)
         and shown <= arms
-        and all(0 <= place < len(decision.arms) for place in decision.untried)
+        and all(0 <= place < len(decision.arms) for place in decision.facts.untried)
         and model_version(decision) is not None
     )
 
@@ -171,8 +183,7 @@ class _PackedDecision(msgspec.Struct, frozen=True, array_like=True, gc=False):
     accept_until: float
     deferred: bool
     key: str
-    shortlist: Shortlist | None
-    untried: list[int]
+    facts: DecisionFacts
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -220,8 +231,7 @@ def encode_decision(decision: Decision) -> bytes:
         decision.accept_until,
         decision.deferred,
         decision.key,
-        decision.shortlist,
-        decision.untried,
+        decision.facts,
     )
     unit = (decision.unit or "").encode()
     body = unit + _pack(packed)
@@ -272,8 +282,7 @@ def decode_decision(payload: bytes) -> Decision:
             accept_until=found.accept_until,
             deferred=found.deferred,
             key=found.key,
-            shortlist=found.shortlist,
-            untried=found.untried,
+            facts=found.facts,
         )
     except (struct.error, msgspec.DecodeError, ValueError, LookupError) as fault:
         raise Damaged(f"a decision row cannot be read: {fault}") from fault

@@ -21,7 +21,7 @@ Features = dict[str, Any]
 STARTED_BY = "forage serve"
 """In place of a key: a service that defines the experiments of its files when it starts."""
 
-SCHEMA = 2
+SCHEMA = 3
 """The schema of events and decision rows. Raise it with every change of either."""
 
 

@@ -25,6 +25,7 @@ from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
 from service.features.schema import Array, Schema
 from service.features.view import View
+from service.state.decisions import NO_FACTS, DecisionFacts
 from service.state.events import ChangeDetected, Learned, Settled, SettledReward, outcomes
 
 HISTORY = 100
@@ -276,22 +277,29 @@ class Learner:
             self.tries[settled.arm] = tries + 1
             self.counted += tries < self.policy.min_tries
 
-    def untried(
+    def facts(
         self, candidates: Candidates, outside: Container[str] = (), shown: Mapping[str, int] = {}
-    ) -> list[int]:
-        """Return the candidates with fewer than `min_tries` settlements of what the policy cannot
-        tell apart from them. outside: arms that are not of the catalogue; shown: tries that count
-        more, by arm."""
+    ) -> DecisionFacts:
+        """Return what bounds the probabilities of a decision among candidates. Those with fewer
+        than `min_tries` settlements of what the policy cannot tell apart from them are tried.
+        outside: arms that are not of the catalogue; shown: tries that count more, by arm."""
         least = self.policy.min_tries
         if not least or not self.settings.learning:
-            return []
+            return NO_FACTS
         known, ids = self.tries, candidates.ids
         counts = np.array([max(known.get(arm, 0), shown.get(arm, 0)) for arm in ids])
         if not self.policy.per_arm:
             of = candidates.distinct_arms(self.view, per_arm=False).of
             counts = np.bincount(of, weights=counts)[of]
         found: list[int] = np.flatnonzero(counts < least).tolist()
-        return [index for index in found if ids[index] not in outside] if outside else found
+        if not found:
+            return NO_FACTS
+        return DecisionFacts(tuple(index for index in found if ids[index] not in outside))
+
+    def allows(self, facts: DecisionFacts, candidates: Candidates, outside: Container[str]) -> bool:
+        """Whether the facts of a decision can be those of this state. Showings whose rewards are
+        open count as well, so there may be fewer to try than this state alone says."""
+        return set(facts.untried) <= set(self.facts(candidates, outside).untried)
 
     def _watch(self, detector: Detector, position: int, found: list[SettledReward]) -> None:
         for outcome in found:

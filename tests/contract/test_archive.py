@@ -11,7 +11,7 @@ from service.errors import ConfigurationError, Damaged, LogGap
 from service.log.stores import Store
 from service.log.stores.base import Append, DecisionRow
 from service.log.stores.memory import MemoryStore
-from service.state.decisions import Shortlist, decode_decision, encode_decision
+from service.state.decisions import DecisionFacts, Shortlist, decode_decision, encode_decision
 from service.state.events import Skipped
 from tests.support.archived import (
     DAY_S,
@@ -100,7 +100,9 @@ async def test_decisions_and_events_are_archived_in_log_order(store: Store, fold
 async def test_columns_hold_the_decision_bit_for_bit(folder: Path) -> None:
     shop = await a_shop()
     shortlist = Shortlist("lints", "scan", 100, 2, 3, 4)
-    logged = await shop.decide(a_decision(1, slots=2, key="page", shortlist=shortlist))
+    logged = await shop.decide(
+        a_decision(1, slots=2, key="page", facts=DecisionFacts((2,), shortlist))
+    )
     logged = decode_decision(encode_decision(logged))
     await export(shop.store, folder)
     [row] = rows_of(folder, "decisions")
@@ -117,7 +119,8 @@ async def test_columns_hold_the_decision_bit_for_bit(folder: Path) -> None:
         assert list(map(bits, archived["x"])) == list(map(bits, shown.x))
     assert json.loads(row["context"]) == logged.context
     assert json.loads(row["inline"]) == logged.inline
-    assert json.loads(row["shortlist"])["catalogue"] == 100
+    facts = json.loads(row["facts"])
+    assert (facts["untried"], facts["shortlist"]["catalogue"]) == ([2], 100)
 
 
 @virtual

@@ -31,8 +31,8 @@ def gain(policy: dict[str, Any], largest: float, false: bool, seed: int) -> floa
     learner, earned = log.state.learners["p"], list[float]()
     for visit in range(VISITS):
         candidates = log.state.candidates
-        untried = tries.untried(learner, candidates, ())
-        _, slate = decide(learner, np.empty(0), candidates, 1, rng.getrandbits(63), untried)
+        facts = tries.facts(learner, candidates, ())
+        _, slate = decide(learner, np.empty(0), candidates, 1, rng.getrandbits(63), facts)
         arm = candidates.ids[slate.arms[0]]
         tries.show(learner, [arm])
         reward = min(3.0, max(1.0, MEANS[arm] + rng.gauss(0, 0.4)))

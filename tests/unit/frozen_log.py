@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from service.state.decisions import Decision, Shortlist, Shown, encode_decision
+from service.state.decisions import Decision, DecisionFacts, Shortlist, Shown, encode_decision
 from service.state.events import (
     Activated,
     AnyEvent,
@@ -134,7 +134,7 @@ DECIDED = Decision(
     accept_until=120.0,
     deferred=True,
     key="shop",
-    shortlist=Shortlist("linucb", "scan", 900, 1, 3, 1),
+    facts=DecisionFacts((1,), Shortlist("linucb", "scan", 900, 1, 3, 1)),
 )
 
 

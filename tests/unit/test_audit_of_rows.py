@@ -1,7 +1,6 @@
 """A decision row that was changed, part by part: an audit names it and says what differs."""
 
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import msgspec
@@ -37,8 +36,10 @@ def seed(decision: Decision) -> Decision:
     size, alike = len(decision.shown), scores([0.0] * len(decision.arms))
     for bit in range(63):
         changed = msgspec.structs.replace(decision, seed=decision.seed ^ (1 << bit))
-        ranked = ranking.rank(alike, size, 0.0, Random(changed.seed)).arms
-        drawn = [decision.arms[index] for index in ranked] if size > 1 else [drawn_arm(changed)]
+        _, ranked = ranking.draw(alike, size, [], 0.0, changed.seed)
+        drawn = (
+            [decision.arms[index] for index in ranked.arms] if size > 1 else [drawn_arm(changed)]
+        )
         if drawn != [arm.arm for arm in decision.shown]:
             return changed
     raise AssertionError("no bit of the seed matters")
@@ -82,7 +83,7 @@ CHANGES: list[tuple[Pick, Callable[[Decision], Decision], str, str]] = [
     (single("random"), seed, "choice", "shown arm"),
     (slate("random"), seed, "choice", "slate"),
     (single("random"), swapped, "choice", "shown arm"),
-    (slate("watcher"), turned, "choice", ""),
+    (slate("watcher"), turned, "probabilities", "probability of"),
     (single("linucb"), lambda d: with_shown(d, propensity=0.123), "choice", "propensity of"),
     (single("linucb"), field(slate_log=-0.123), "choice", "propensity of"),
     (slate("windowed"), field(slate_log=-0.123), "probabilities", "chances of the slots"),

@@ -60,11 +60,13 @@ def test_the_floor_is_part_of_the_logged_probabilities_and_falls() -> None:
 def test_a_slate_takes_the_best_bounds_with_the_floor_in_its_chance() -> None:
     log = filled(60)
     learner = log.state.learners["p"]
-    p, slate = decide(learner, CAT, log.state.candidates, 3, seed=5)
+    p, slate = decide(learner, CAT, log.state.candidates, 3, seed=2**62)
     best = np.argsort(-by_arm(learner.score(CAT, log.state.candidates))[0])[:3]
     assert slate.arms == best.tolist()
     assert slate.propensities[0] == pytest.approx(p[slate.arms[0]])
-    assert np.exp(slate.log_chance) == pytest.approx(1 - FLOOR + FLOOR / (6 * 5 * 4))
+    told = [1 - FLOOR + FLOOR / left for left in (6, 5, 4)]
+    assert slate.propensities == pytest.approx(told)
+    assert np.exp(slate.log_chance) == pytest.approx(np.prod(told))
 
 
 @pytest.mark.parametrize("way", [{"gamma": 0.99}, {"window": 100}, {"change": True}])

@@ -82,7 +82,7 @@ def retrieved() -> MemoryStore:
 
 def test_a_row_says_who_made_its_shortlist_and_how(retrieved: MemoryStore) -> None:
     for decision in decisions_of(retrieved):
-        assert decision.shortlist == Shortlist("ts", "scan", ARMS, 20, 1 + DRAWS, 6)
+        assert decision.facts.shortlist == Shortlist("ts", "scan", ARMS, 20, 1 + DRAWS, 6)
         assert 20 <= len(decision.arms) <= 20 * (1 + DRAWS) + 6
 
 
@@ -146,7 +146,7 @@ def test_arms_that_the_request_names_are_nobodys_shortlist() -> None:
     arms = [f"a{number}" for number in range(30)]
     policies = {"ts": RETRIEVES, "random": {"kind": "random"}}
     store = bought(catalogue(**policies), 120, arms)
-    assert {decision.shortlist for decision in decisions_of(store)} == {None}
+    assert {decision.facts.shortlist for decision in decisions_of(store)} == {None}
     result = found(store, least_effective=1.0)
     assert refusals(result) == dict.fromkeys(policies)
     assert result.shortlists == 0

@@ -46,6 +46,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is list:
         return st.lists(of(parts[0]), max_size=3)
+    if origin is tuple:
+        return st.lists(of(parts[0]), max_size=3).map(tuple)
     if origin is dict:
         return st.dictionaries(of(parts[0]), of(parts[1]), max_size=3)
     if origin in (Union, UnionType):

@@ -186,7 +186,7 @@ def test_a_request_with_a_key_has_a_batch_of_its_own_where_it_tries_other_arms(
 
     rows = [wire.run(store.decision("shop", one.decision.id)) for one in wire.run(both())]
     decisions = [decode_decision(row) for row in rows if row is not None]
-    assert [len(decision.untried) for decision in decisions] == [0, 2]
+    assert [len(decision.facts.untried) for decision in decisions] == [0, 2]
     state = wire.services.log.replicas.state("shop")
     assert state is not None
     assert [list(check_decision(state, decision)) for decision in decisions] == [[], []]

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from itertools import permutations
-from math import exp
+from math import exp, prod
 from random import Random
 from typing import Any
 
@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 
 from service.bandits.candidates import Candidates
 from service.bandits.inverse_gap import inverse_gap
-from service.bandits.ranking import rank
+from service.bandits.ranking import draw
 from service.bandits.rules import Scores
 from service.definition.experiment import Definition
 from service.definition.lint import lint
@@ -193,64 +193,48 @@ def test_an_audit_allows_the_last_bits_of_a_chance_and_no_more() -> None:
 # -- slates ----------------------------------------------------------------------------------------
 
 MEANS = np.array([0.9, 0.4, 0.4, 0.4, 0.1, 0.1])
-FIRST = np.array([0.6, 0.1, 0.1, 0.1, 0.05, 0.05])
-TIED = Scores(MEANS[None], np.arange(6), np.ones(6, np.intp), FIRST)
+GAMMA = 5.0
+TIED = Scores(
+    MEANS[None],
+    np.arange(6),
+    np.ones(6, np.intp),
+    lambda means, like: inverse_gap(means[None], like, GAMMA)[0],
+)
 
 
-def by_enumeration(size: int, epsilon: float) -> dict[tuple[int, ...], float]:
-    """The chance of each slate: of the permutations of all arms, those whose tail is in the order
-    of the means, equals in any order."""
-    tails: dict[int, list[tuple[int, ...]]] = {arm: [] for arm in range(6)}
-    for whole in permutations(range(6)):
-        if (np.diff(MEANS[list(whole[1:])]) <= 0).all():
-            tails[whole[0]].append(whole)
-    found: Counter[tuple[int, ...]] = Counter()
-    for lead, whole in tails.items():
-        for each in whole:
-            found[each[:size]] += (1 - epsilon) * FIRST[lead] / len(whole)
-    everything = list(permutations(range(6), size))
-    return {slate: found[slate] + epsilon / len(everything) for slate in everything}
+def of_slate(arms: tuple[int, ...], epsilon: float) -> list[float]:
+    """The chance of each slot: by inverse-gap weighting of the arms that are left."""
+    left, chances = list(range(6)), list[float]()
+    for arm in arms:
+        p = inverse_gap(MEANS[None, left], np.ones(len(left), np.intp), GAMMA)[0]
+        chances.append((1 - epsilon) * p[left.index(arm)] + epsilon / len(left))
+        left.remove(arm)
+    return chances
+
+
+def seeds(count: int) -> list[int]:
+    rng = Random(count)
+    return [rng.getrandbits(63) for _ in range(count)]
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3])
 @pytest.mark.parametrize("size", [2, 3, 6])
-def test_a_slates_chance_and_its_slots_are_those_of_every_permutation(
-    size: int, epsilon: float
-) -> None:
-    """The first arm by its own chance, the others in the order of their means."""
-    expected = by_enumeration(size, epsilon)
-    slots: Counter[tuple[int, int]] = Counter()
-    for slate, p in expected.items():
-        slots.update(dict.fromkeys(enumerate(slate), p))
-    for seed in range(300):
-        slate = rank(TIED, size, epsilon, Random(seed))
-        assert exp(slate.log_chance) == pytest.approx(expected[tuple(slate.arms)], rel=1e-9)
-        own = [slots[slot, arm] for slot, arm in enumerate(slate.arms)]
-        assert slate.propensities == pytest.approx(own, rel=1e-9)
+def test_every_slot_weighs_the_gaps_of_the_arms_that_are_left(size: int, epsilon: float) -> None:
+    for seed in seeds(100):
+        _, slate = draw(TIED, size, [], epsilon, seed)
+        chances = of_slate(tuple(slate.arms), epsilon)
+        assert slate.propensities == pytest.approx(chances, rel=1e-9)
+        assert exp(slate.log_chance) == pytest.approx(prod(chances), rel=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3])
 def test_slates_are_drawn_as_often_as_is_logged(epsilon: float) -> None:
-    expected, counts = by_enumeration(2, epsilon), Counter[tuple[int, ...]]()
-    for seed in range(20_000):
-        counts[tuple(rank(TIED, 2, epsilon, Random(seed)).arms)] += 1
-    likely = [slate for slate, p in expected.items() if 20_000 * p >= 5]
-    assert set(counts) <= {slate for slate, p in expected.items() if p}
-    observed = [counts[slate] for slate in likely]
-    wanted = [20_000 * expected[slate] for slate in likely]
-    rest = 20_000 - sum(observed), 20_000 - sum(wanted)
-    if rest[1] > 5:
-        observed, wanted = [*observed, rest[0]], [*wanted, rest[1]]
-    scale = sum(observed) / sum(wanted)
-    assert chisquare(observed, [scale * each for each in wanted]).pvalue > 0.001
-
-
-def test_a_slate_of_many_arms_that_tie_has_a_chance_beyond_the_range_of_a_float() -> None:
-    """300 of 5,000 that tie: log of 1 / (5,000 x 4,999 x ...)."""
-    scores = Scores(np.zeros((1, 1)), np.zeros(5_000, np.intp), np.array([5_000]), np.full(1, 2e-4))
-    slate = rank(scores, 300, 0.0, Random(1))
-    assert slate.log_chance == pytest.approx(-np.log(np.arange(4_701, 5_001)).sum(), rel=1e-12)
-    assert slate.propensities == pytest.approx([2e-4] * 300)
+    counts = Counter(tuple(draw(TIED, 2, [], epsilon, seed)[1].arms) for seed in seeds(20_000))
+    expected = {slate: prod(of_slate(slate, epsilon)) for slate in permutations(range(6), 2)}
+    assert sum(expected.values()) == pytest.approx(1.0)
+    observed, wanted = zip(*((counts[one], 20_000 * p) for one, p in expected.items()), strict=True)
+    assert min(wanted) >= 5
+    assert chisquare(observed, wanted).pvalue > 0.001
 
 
 def test_the_first_slot_of_a_slate_has_the_chance_of_a_single_arm() -> None:

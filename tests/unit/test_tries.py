@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.bandits import rules
-from service.bandits.rules import with_tried_rows, with_tries
+from service.bandits.rules import with_tries
 from service.serving.scoring import decide, decide_batch
 from service.serving.tries import Tries
+from service.state.decisions import NO_FACTS, DecisionFacts
 from service.state.fold import State
-from tests.support.tables import table_of
 from tests.unit.folding import Log, opened, replay, shop
 
 NONE = np.empty(0)
@@ -39,33 +38,38 @@ def test_untried_arms_share_a_tenth_of_the_chance() -> None:
     assert with_tries(np.array([p, p]), [2])[1] == pytest.approx([0.63, 0.27, 0.1, 0.0])
 
 
-@pytest.mark.parametrize(
-    ("draws", "tenth"), [(1, 1 / 10), (4, 1 / 13), (18, 2 / 20), (512, 56 / 568)]
-)
-def test_rankings_with_untried_arms_first_are_a_tenth_of_all(draws: int, tenth: float) -> None:
-    rows = np.random.default_rng(0).standard_normal((draws, 3))
-    scores = with_tried_rows(table_of(rows, np.array([0, 1, 2, 2])), [2, 3])
-    before = rules.probabilities(table_of(rows, np.array([0, 1, 2, 2])))
-    found = rules.probabilities(scores)
-    assert tenth <= 0.1 + 1e-12
-    assert found.sum() == pytest.approx(1.0)
-    assert found[2] == found[3] >= tenth / 2
-    if draws in (1, 512):
-        kept = len(rows) * max(1, 9 // draws)
-        assert found[:2] * len(scores.rows) == pytest.approx(before[:2] * kept)
+def test_untried_arms_share_a_tenth_of_every_slot() -> None:
+    """Of a slate, too: among the arms that are left, as long as some of these are not untried."""
+    log = arms({"kind": "linucb", "alpha": 1e-9, "disjoint": True}, *"abcd")
+    settle(log, "a", 1.0, times=3)
+    settle(log, "b", 0.9, times=3)
+    settle(log, "c", 0.0)
+    settle(log, "d", 0.0)
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    facts = learner.facts(candidates)
+    assert facts.untried == (2, 3)
+    found = Counter[tuple[int, ...]]()
+    rng = Random(1)
+    for _ in range(2_000):
+        _, slate = decide(learner, NONE, candidates, 2, rng.getrandbits(63), facts)
+        found[tuple(slate.arms)] += 1
+        for arm, p in zip(slate.arms, slate.propensities, strict=True):
+            if arm in facts.untried and not set(facts.untried) & set(slate.arms) - {arm}:
+                assert p == pytest.approx(0.05)
+    assert found[2, 3] + found[3, 2] == pytest.approx(2_000 * 0.1 * 0.1, abs=15)
 
 
 def test_an_arm_is_untried_until_it_has_three_settlements_of_the_policy() -> None:
     log = arms({"kind": "linucb", "disjoint": True}, "a", "b", "c")
     learner, candidates = log.state.learners["p"], log.state.candidates
-    assert learner.untried(candidates) == [0, 1, 2]
+    assert learner.facts(candidates).untried == (0, 1, 2)
     settle(log, "a", 1.0, times=2)
     shown = log.settle("p", {"a": 0.0}, context={})
-    assert learner.untried(candidates) == [1, 2]
+    assert learner.facts(candidates).untried == (1, 2)
     log.correct(shown, 1.0)
     assert learner.tries == {"a": 3}
-    assert learner.untried(candidates, shown={"b": 3}) == [2]
-    assert learner.untried(candidates, outside={"c"}) == [1]
+    assert learner.facts(candidates, shown={"b": 3}).untried == (2,)
+    assert learner.facts(candidates, outside={"c"}).untried == (1,)
     assert replay(log.records).learners["p"].tries == {"a": 3}
     restored = State.restore(log.state.snapshot())
     assert restored.learners["p"].tries == {"a": 3}
@@ -80,8 +84,8 @@ def test_no_arm_is_tried_for_its_own_sake_before_one_was_shown_three_times(kind:
     learner, candidates = log.state.learners["p"], log.state.candidates
 
     def chance_of_a() -> float:
-        untried = tries.untried(learner, candidates, ())
-        return float(decide(learner, NONE, candidates, 1, 1, untried)[0][0])
+        facts = tries.facts(learner, candidates, ())
+        return float(decide(learner, NONE, candidates, 1, 1, facts)[0][0])
 
     for arm, reward in (("a", 0.0), ("b", 1.0), ("b", 1.0)):
         tries.show(learner, [arm])
@@ -98,40 +102,40 @@ def test_arms_that_a_policy_cannot_tell_apart_are_tried_together() -> None:
     for _ in range(3):
         log.settle("p", {"toy1": 1.0})
     learner, candidates = log.state.learners["p"], log.state.candidates
-    untried = {candidates.ids[index] for index in learner.untried(candidates)}
+    untried = {candidates.ids[index] for index in learner.facts(candidates).untried}
     assert untried == {"food1", "food2", "bed1", "bed2"}
 
 
 @pytest.mark.parametrize("settings", [{"min_tries": 0}, {"learning": False}])
 def test_who_does_not_try_has_no_untried_arms(settings: dict[str, Any]) -> None:
     log = arms({"kind": "lints", "draws": 16, **settings}, "a", "b")
-    assert log.state.learners["p"].untried(log.state.candidates) == []
+    assert log.state.learners["p"].facts(log.state.candidates) == NO_FACTS
     log.define(shop(p={"kind": "greedy"}))
-    assert log.state.learners["p"].untried(log.state.candidates) == []
+    assert log.state.learners["p"].facts(log.state.candidates) == NO_FACTS
 
 
 def test_showings_whose_rewards_are_open_count() -> None:
     log, tries = arms({"kind": "linucb", "disjoint": True}, "a", "b"), Tries()
     learner, candidates = log.state.learners["p"], log.state.candidates
     settle(log, "a", 1.0, times=3)
-    assert tries.untried(learner, candidates, ()) == [1]
+    assert tries.facts(learner, candidates, ()).untried == (1,)
     for _ in range(2):
         tries.show(learner, ["b"])
-        assert tries.untried(learner, candidates, ()) == [1]
+        assert tries.facts(learner, candidates, ()).untried == (1,)
     settle(log, "b", 0.0, times=2)  # of the two that were shown
-    assert tries.untried(learner, candidates, ()) == [1]
+    assert tries.facts(learner, candidates, ()).untried == (1,)
     tries.show(learner, ["b"])
-    assert tries.untried(learner, candidates, ()) == []
-    assert Tries().untried(learner, candidates, ()) == [1]
+    assert tries.facts(learner, candidates, ()) == NO_FACTS
+    assert Tries().facts(learner, candidates, ()).untried == (1,)
 
 
 def test_a_batch_has_the_chances_of_each_alone() -> None:
     log = arms({"kind": "linucb", "disjoint": True}, "a", "b", "c")
     settle(log, "a", 1.0, times=3)
     learner, candidates = log.state.learners["p"], log.state.candidates
-    batch = decide_batch(learner, [NONE] * 3, candidates, [1, 2, 3], [1, 2])
+    batch = decide_batch(learner, [NONE] * 3, candidates, [1, 2, 3], DecisionFacts((1, 2)))
     for seed, (p, slate) in enumerate(batch, start=1):
-        alone, same = decide(learner, NONE, candidates, 1, seed, [1, 2])
+        alone, same = decide(learner, NONE, candidates, 1, seed, DecisionFacts((1, 2)))
         assert np.array_equal(p, alone)
         assert slate == same
 
@@ -145,18 +149,20 @@ def test_arms_are_shown_as_often_as_is_logged(kind: str, top_k: int) -> None:
         own["draws"] = 64
     log = arms({"kind": kind, **own}, "a", "b", "c", "d")
     settle(log, "a", 1.0, times=3)
-    settle(log, "b", 0.0, times=3)
+    settle(log, "b", 0.9, times=3)
+    settle(log, "c", 0.0)
+    settle(log, "d", 0.0)
     learner, candidates = log.state.learners["p"], log.state.candidates
-    untried = learner.untried(candidates)
-    assert untried == [2, 3]
+    facts = learner.facts(candidates)
+    assert facts.untried == (2, 3)
     counts: Counter[tuple[int, ...]] = Counter()
     chances: dict[tuple[int, ...], float] = {}
     rng = Random(0)
     for _ in range(4_000):
-        p, slate = decide(learner, NONE, candidates, top_k, rng.getrandbits(63), untried)
+        p, slate = decide(learner, NONE, candidates, top_k, rng.getrandbits(63), facts)
         counts[tuple(slate.arms)] += 1
         chances[tuple(slate.arms)] = float(np.exp(slate.log_chance))
-    assert min(p[untried]) >= 0.04
+    assert min(p[list(facts.untried)]) >= 0.04
     assert sum(chances.values()) == pytest.approx(1.0, abs=0.01)
     for slate, chance in chances.items():
         spread = np.sqrt(4_000 * chance * (1 - chance))
@@ -174,8 +180,8 @@ def test_a_better_new_arm_is_found(kind: str) -> None:
     learner, shown = log.state.learners["p"], []
     for _ in range(300):
         candidates = log.state.candidates
-        untried = tries.untried(learner, candidates, ())
-        _, slate = decide(learner, NONE, candidates, 1, rng.getrandbits(63), untried)
+        facts = tries.facts(learner, candidates, ())
+        _, slate = decide(learner, NONE, candidates, 1, rng.getrandbits(63), facts)
         arm = candidates.ids[slate.arms[0]]
         tries.show(learner, [arm])
         shown.append(arm)
@@ -189,7 +195,7 @@ def test_a_setting_that_changes_takes_effect_at_once() -> None:
     log, tries = arms(policy, "a", "b"), Tries()
     settle(log, "a", 1.0, times=3)
     learner, candidates = log.state.learners["p"], log.state.candidates
-    assert tries.untried(learner, candidates, ()) == [1]
+    assert tries.facts(learner, candidates, ()).untried == (1,)
     settings = type(learner.settings).model_validate({**policy, "min_tries": 0})
     learner.configure(settings, (0.0, 1.0), position=log.state.position)
-    assert tries.untried(learner, candidates, ()) == []
+    assert tries.facts(learner, candidates, ()) == NO_FACTS
