@@ -29,7 +29,7 @@ class InverseGap(BestMean):
 
     def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
         if isinstance(version.head, RidgeHead):  # the bits of a row do not depend on the others
-            return np.vecdot(phi, version.head.solved)[None]
+            return np.asarray(np.vecdot(phi, version.head.solved)[None])
         return super().scores(version, rows, phi, arms)
 
     def shares(
