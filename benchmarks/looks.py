@@ -1,6 +1,6 @@
 """Processor time of looks at a verdict and at shadows: `python -m benchmarks.looks`
 
-Plays the pet shop in memory: a tenth clicks. Then it looks twice at each, with N decisions and
+Plays the pet shop on SQLite: a tenth clicks. Then it looks twice at each, with N decisions and
 after NEW more, and once without what the first look kept, which must tell the same.
 
 --decisions N   in place of 200,000
@@ -23,14 +23,16 @@ from service.app import EXAMPLE, open_store_services, start
 from service.definition.experiment import Definition, load_definition
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
-from service.log.stores import Store
-from service.log.stores.memory import MemoryStore
+from service.log.stores import Store, open_store
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.tables import aligned
 
 DECISIONS, NEW = 200_000, 1_000
 CLICK_RATE = 0.1
+TOGETHER = 50
+"""Visitors at a time."""
+
 PERSONAS = ["new_puppy_parent", "cat_connoisseur", "budget_shopper", "fish_hobbyist"]
 POLICIES: dict[str, dict[str, Any]] = {
     "linucb": {"kind": "linucb", "epsilon": 0.2},
@@ -42,13 +44,15 @@ Look = Callable[[Store, Checkpoints], Awaitable[object]]
 
 
 async def play(services: Services, name: str, decisions: int, rng: Random) -> None:
-    """Visitors, one after another, and what came of each."""
-    for _ in range(decisions):
-        answer = await services.selector.select(
-            SelectRequest({"persona": rng.choice(PERSONAS)}, name)
-        )
-        reward = float(rng.random() < CLICK_RATE)
-        await services.settlements.reward(RewardRequest(answer.token, reward=reward))
+    """Visitors, some at a time, and what came of each."""
+    for _ in range(decisions // TOGETHER):
+        await asyncio.gather(*(visit(services, name, rng) for _ in range(TOGETHER)))
+
+
+async def visit(services: Services, name: str, rng: Random) -> None:
+    answer = await services.selector.select(SelectRequest({"persona": rng.choice(PERSONAS)}, name))
+    reward = float(rng.random() < CLICK_RATE)
+    await services.settlements.reward(RewardRequest(answer.token, reward=reward))
 
 
 async def timed(look: Look, store: Store, checkpoints: Checkpoints) -> tuple[object, float]:
@@ -59,7 +63,8 @@ async def timed(look: Look, store: Store, checkpoints: Checkpoints) -> tuple[obj
 
 
 async def compared(decisions: int, folder: Path) -> list[list[str]]:
-    store, rng, checkpoints = MemoryStore(), Random(1), Checkpoints(folder)
+    url, rng, checkpoints = f"sqlite:///{folder}/forage.db", Random(1), Checkpoints(folder)
+    store = open_store(url)
     name, example = load_definition(EXAMPLE)
     content = {**example.model_dump(mode="json"), "policies": POLICIES, "control": "random"}
     looks: dict[str, Look] = {
@@ -69,7 +74,7 @@ async def compared(decisions: int, folder: Path) -> list[list[str]]:
         ),
     }
     rows, first = [["look", "first, s", f"after {NEW:,} more, s", "anew, s", "equal"]], {}
-    settings = Settings(store="memory://", experiments=[])
+    settings = Settings(store=url, trainer="off", experiments=[])
     async with open_store_services(settings, store) as services:
         await start(services)
         await services.admin.define(name, Definition.model_validate(content), "")

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from service.analysis.checkpoints import temporary_folder
+from service.analysis.checkpoints import NOWHERE, Checkpoints, temporary_folder
 from service.analysis.jobs import Jobs
 from service.analysis.running import Worker
 from service.analysis.verdicts import Verdicts
@@ -114,7 +114,7 @@ async def open_store_services(
     try:
         await store.open()
         secrets = settings.token_keys or [await _secret_of(store)]
-        with temporary_folder() as folder:
+        with temporary_folder(settings.store) as folder:
             services = assemble(settings, store, secrets, folder, clock=clock, rng=rng)
             try:
                 yield services
@@ -169,6 +169,7 @@ def assemble(
     log = Log(store, settings, telemetry, clock, rng)
     settlements = Settlements(log, store, sealer, telemetry)
     experiments = Experiments(log.replicas, settings)
+    kept = NOWHERE if checkpoints is None else Checkpoints(Path(checkpoints))
     bounds = (
         settings.store,
         settings.evaluation_seconds,
@@ -193,7 +194,7 @@ def assemble(
         Admin(log, store, settings.experiment_memory_bytes),
         Retention(log, store, settings, telemetry),
         Sizes(log, store, telemetry),
-        Eraser(log, store, sealer, telemetry),
+        Eraser(log, store, sealer, telemetry, kept),
         Importer(log, store, sealer, settings.max_arms),
         Access(settings.keys, telemetry, clock),
         Hosts(

@@ -3,15 +3,23 @@
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from errno import EPERM
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
+from stat import S_ISDIR
+from tempfile import gettempdir
+from typing import Final
 
-from service.security.files import PRIVATE
+from service import __version__
+from service.security.files import OTHERS, PRIVATE
 
 logger = logging.getLogger(__name__)
 
+
+OWN: Final = 0o700
+"""Mode of the folder."""
 
 MOST_BYTES = 2**28
 """Bytes of all files together, at most: the folder may lie in memory."""
@@ -42,13 +50,21 @@ class Checkpoints:
         path = self._path(self._folder, name)
         draft = path.with_suffix(f".{os.getpid()}")
         try:
+            self._folder.mkdir(OWN, exist_ok=True)  # another service over the store has stopped
             self._make_room(self._folder, len(content))
             draft.touch(PRIVATE)
             draft.write_bytes(content)
             draft.replace(path)
         except OSError as fault:
             logger.warning("a look at the log is not kept for the next: %s", fault.strerror)
-            draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                draft.unlink()
+
+    def forget(self, experiment: str) -> None:
+        """Remove all that was kept of an experiment."""
+        if self._folder is not None:
+            for name in (history_of(experiment), shadows_of(experiment)):
+                self._path(self._folder, name).unlink(missing_ok=True)
 
     def _make_room(self, folder: Path, size: int) -> None:
         files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime)
@@ -67,15 +83,32 @@ class Checkpoints:
 NOWHERE = Checkpoints()
 
 
+def history_of(experiment: str) -> str:
+    """Name what is kept of the log of an experiment."""
+    return f"history {experiment}"
+
+
+def shadows_of(experiment: str) -> str:
+    """Name what is kept of a look at the shadows of an experiment."""
+    return f"shadows {experiment}"
+
+
 @contextmanager
-def temporary_folder() -> Iterator[str | None]:
-    """Make a folder for checkpoints that goes with its process; None where there is no place for
-    one."""
+def temporary_folder(store: str) -> Iterator[str | None]:
+    """Make a folder for the checkpoints of a service over a store, and remove it at the end. One
+    that a killed service left is used again. None where there is no place for one."""
+    name = sha256(f"{__version__} {store}".encode()).hexdigest()[:16]
     try:
-        folder = TemporaryDirectory(prefix="forage-", ignore_cleanup_errors=True)
+        folder = Path(gettempdir()) / f"forage-{os.getuid()}-{name}"
+        folder.mkdir(OWN, exist_ok=True)
+        found = folder.lstat()
+        if not S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & OTHERS:
+            raise PermissionError(EPERM, f"{folder} belongs to others")
     except OSError as fault:
         logger.warning("each look at the log begins anew: no temporary folder (%s)", fault.strerror)
         yield None
         return
-    with folder as path:
-        yield path
+    try:
+        yield str(folder)
+    finally:
+        rmtree(folder, ignore_errors=True)

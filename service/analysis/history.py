@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from service.analysis.checkpoints import NOWHERE, Checkpoints
+from service.analysis.checkpoints import NOWHERE, Checkpoints, history_of
 from service.analysis.definitions import Defined, Definitions
 from service.analysis.growing import Growing
 from service.analysis.sample_ratio import Counts, ShownArms
@@ -366,7 +366,7 @@ async def read_history(
 ) -> DecisionHistory:
     """Read the log of an experiment, from where the last look at it stopped. Raises UnknownSchema,
     Damaged or LogGap where the events cannot be read."""
-    now, name = await store.describe(experiment), f"history {experiment}"
+    now, name = await store.describe(experiment), history_of(experiment)
     history, kept = DecisionHistory(), checkpoints.load(name)
     if kept is not None:
         with suppress(Damaged, UnknownSchema):

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from service.analysis.checkpoints import Checkpoints
+from service.analysis.checkpoints import Checkpoints, shadows_of
 from service.analysis.columns import Columns
 from service.analysis.history import DecisionHistory
 from service.analysis.request import PolicyFields
@@ -37,7 +37,7 @@ class Look:
     ) -> None:
         end = history.place.position
         self.stop = min(end, end if chosen.open_from is None else chosen.open_from) - 1
-        self._checkpoints, self._name, self._chosen = checkpoints, f"shadows {experiment}", chosen
+        self._checkpoints, self._name, self._chosen = checkpoints, shadows_of(experiment), chosen
         self._same = {"history": history.began, "added": dict(added), "starts": chosen.starts}
 
     def resume(self, walk: Walk, by_start: Mapping[int, Columns]) -> int:

@@ -20,6 +20,7 @@ import secrets
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.errors import Damaged, Quarantined, StoreUnavailable, UnknownSecret
 from service.log.log import Log
 from service.log.replay import Pace, replay, row_pages
@@ -50,9 +51,19 @@ class ErasedCount:  # on the wire: a docstring would be in its description
 
 
 class Eraser:
-    def __init__(self, log: Log, store: Store, sealer: TokenSealer, telemetry: Telemetry) -> None:
+    """checkpoints: of looks at the log, which are removed with what they hold of a unit."""
+
+    def __init__(
+        self,
+        log: Log,
+        store: Store,
+        sealer: TokenSealer,
+        telemetry: Telemetry,
+        checkpoints: Checkpoints = NOWHERE,
+    ) -> None:
         self._log, self._store = log, store
         self._sealer, self._telemetry = sealer, telemetry
+        self._checkpoints = checkpoints
 
     async def erase(
         self, unit: str, by: str, experiment: str | None = None
@@ -89,6 +100,7 @@ class Eraser:
             gone = await self._erase_decisions(replica, found, by)
             total = ErasedCount(total.decisions + gone.decisions, total.events + gone.events)
             found, foreign = await self._rows(name, hashes)
+        self._checkpoints.forget(name)
         await self._store.scrub()  # also after an earlier call that broke off
         if foreign:
             raise UnknownSecret(

@@ -4,6 +4,9 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Protocol
+
+import msgspec
 
 from service.clock import SYSTEM, Clock
 from service.errors import StoreError, StoreUnavailable
@@ -11,7 +14,7 @@ from service.log.background import Background
 from service.log.replica import Committed, Replica
 from service.log.replicas import Replicas
 from service.log.stores import Store
-from service.log.stores.base import Append, Appended, CommitResult, DecisionRow, Entry, Kept, Known
+from service.log.stores.base import Append, Appended, DecisionRow, Kept, Known
 from service.log.unlogged import StoredDecision, Unlogged
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
@@ -24,28 +27,44 @@ RETRY_SECONDS = 0.25
 DRAINED_BYTES = 1_048_576
 """Rows out of memory that share a commit with the live traffic. They lengthen it by some 10 ms."""
 
-LogAnswer = asyncio.Future[CommitResult | StoredDecision]
+EventAnswer = asyncio.Future[Appended | Known]
 
 
-class Pending:
-    """An entry on its way into the log, and the answer to the request that waits for it.
+class RowAnswer(Protocol):
+    """Takes what the log holds under the id of a decision, as a future of it does."""
 
-    optional   a decision that may be answered before it is in the log
+    def done(self) -> bool: ...
+
+    def set_result(self, result: StoredDecision, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
+class PendingEvent(msgspec.Struct, eq=False):
+    """An event on its way into the log, and the answer to the request that waits for it."""
+
+    entry: Append
+    event: AnyEvent
+    answer: EventAnswer
+
+
+class PendingRow(msgspec.Struct, eq=False):
+    """A decision on its way into the log, and the answer to the request that waits for it.
+
+    optional   it may be answered before it is in the log
     deadline   for that, by the loop's clock
     """
 
-    __slots__ = ("answer", "deadline", "entry", "event", "optional")
+    entry: DecisionRow
+    answer: RowAnswer
+    optional: bool = False
+    deadline: float = 0.0
 
-    def __init__(
-        self,
-        entry: Entry,
-        event: AnyEvent | None,
-        answer: LogAnswer,
-        optional: DecisionRow | None = None,
-        deadline: float = 0.0,
-    ) -> None:
-        self.entry, self.event, self.answer = entry, event, answer
-        self.optional, self.deadline = optional, deadline
+
+Pending = PendingEvent | PendingRow
+
+Logged = tuple[Append, AnyEvent] | DecisionRow
+"""What one commit takes: an event with its entry, or a decision row."""
 
 
 class Committer:
@@ -114,20 +133,20 @@ class Committer:
         if not isinstance(event, Skipped):
             self._replicas.state(entry.experiment)
         self._expect_log()
-        result = await self._enqueue(entry, event)
-        assert isinstance(result, Appended | Known)
-        return result
+        return await self._enqueue(entry, event)
 
     async def append_all(
-        self, entries: Sequence[tuple[Entry, AnyEvent | None]]
-    ) -> list[CommitResult | StoredDecision]:
-        """`append` of each, or `record` of one without an event, in one commit. Raises
-        StoreUnavailable."""
-        for name in {entry.experiment for entry, _ in entries}:
+        self, entries: Sequence[Logged]
+    ) -> list[Appended | Known | StoredDecision]:
+        """`append` each event, and `record` each row, in one commit. Raises StoreUnavailable."""
+        for name in {_entry_of(each).experiment for each in entries}:
             self._replicas.state(name)
         self._expect_log()
-        answers = [self._enqueue(entry, event) for entry, event in entries]
-        results, faults = list[CommitResult | StoredDecision](), list[StoreUnavailable]()
+        answers = [
+            self._enqueue_row(each) if isinstance(each, DecisionRow) else self._enqueue(*each)
+            for each in entries
+        ]
+        results, faults = list[Appended | Known | StoredDecision](), list[StoreUnavailable]()
         for answer in answers:  # one commit resolves them: the first wait is the only one
             try:
                 results.append(await answer)
@@ -141,9 +160,14 @@ class Committer:
         if self.degraded:
             raise StoreUnavailable("the log cannot be written at present")
 
-    def _enqueue(self, entry: Entry, event: AnyEvent | None) -> LogAnswer:
-        answer: LogAnswer = asyncio.get_running_loop().create_future()
-        self._take(Pending(entry, event, answer))
+    def _enqueue(self, entry: Append, event: AnyEvent) -> EventAnswer:
+        answer: EventAnswer = asyncio.get_running_loop().create_future()
+        self._take(PendingEvent(entry, event, answer))
+        return answer
+
+    def _enqueue_row(self, row: DecisionRow) -> asyncio.Future[StoredDecision]:
+        answer: asyncio.Future[StoredDecision] = asyncio.get_running_loop().create_future()
+        self._take(PendingRow(row, answer))
         return answer
 
     def _take(self, pending: Pending) -> None:
@@ -161,13 +185,11 @@ class Committer:
 
         Raises StoreUnavailable where the answer is worth nothing without its row (`required`).
         """
-        answer: LogAnswer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[StoredDecision] = asyncio.get_running_loop().create_future()
         self.submit(row, required=required, answer=answer)
-        stored = await answer
-        assert isinstance(stored, StoredDecision)
-        return stored
+        return await answer
 
-    def submit(self, row: DecisionRow, *, required: bool, answer: LogAnswer) -> None:
+    def submit(self, row: DecisionRow, *, required: bool, answer: RowAnswer) -> None:
         """As `record`; the result resolves `answer`."""
         unlogged = self._unlogged
         unlogged.count(row)
@@ -176,15 +198,15 @@ class Committer:
         elif required and self.degraded:
             answer.set_exception(StoreUnavailable("the log cannot be written at present"))
         elif required:
-            self._take(Pending(row, None, answer))
+            self._take(PendingRow(row, answer))
         elif self.degraded or (self.slow and not unlogged.has_room_for(row)) or self._closing:
             answer.set_result(unlogged.answer(row))
         elif self.slow:
-            self._take(Pending(row, None, answer, row))
+            self._take(PendingRow(row, answer, optional=True))
             answer.set_result(unlogged.answer(row, may_be_logged=True))
         else:
             deadline = asyncio.get_running_loop().time() + self._patience_seconds
-            self._take(Pending(row, None, answer, row, deadline))
+            self._take(PendingRow(row, answer, optional=True, deadline=deadline))
             if self._alarm is None:
                 self._set_alarm(deadline)
 
@@ -196,16 +218,19 @@ class Committer:
         """Answer the decisions that wait, once the oldest has waited too long: those after it would
         wait in vain for the same commit."""
         self._alarm = None
-        waiting = [each for each in (*self._batch, *self._queue) if not each.answer.done()]
-        optional = [(each, row) for each in waiting if (row := each.optional) is not None]
+        optional = [
+            each
+            for each in (*self._batch, *self._queue)
+            if isinstance(each, PendingRow) and each.optional and not each.answer.done()
+        ]
         if not optional:
             return
-        if (deadline := optional[0][0].deadline) > asyncio.get_running_loop().time():
+        if (deadline := optional[0].deadline) > asyncio.get_running_loop().time():
             self._set_alarm(deadline)
             return
         self.slow = True
-        for pending, row in optional:
-            pending.answer.set_result(self._unlogged.answer(row, may_be_logged=True))
+        for pending in optional:
+            pending.answer.set_result(self._unlogged.answer(pending.entry, may_be_logged=True))
 
     async def decision(self, experiment: str, *ids: str) -> StoredDecision | None:
         """The decision of the first id that has one. Raises StoreUnavailable."""
@@ -275,15 +300,15 @@ class Committer:
                     if not done.done():  # its request may be gone
                         done.set_result(None)
 
-    def _unlogged_entries(self) -> list[Pending]:
+    def _unlogged_entries(self) -> list[PendingRow]:
         """The oldest decisions in memory, unless the log is gone or the queue has them too."""
         if self.degraded or not self._unlogged:
             return []
-        answered = asyncio.get_running_loop().create_future()
-        answered.set_result(None)
-        queued = {id(each.optional) for each in self._queue}
+        answered: asyncio.Future[StoredDecision] = asyncio.get_running_loop().create_future()
+        answered.cancel()
+        queued = {id(each.entry) for each in self._queue}
         rows = self._unlogged.oldest(DRAINED_BYTES)
-        return [Pending(row, None, answered, row) for row in rows if id(row) not in queued]
+        return [PendingRow(row, answered, True) for row in rows if id(row) not in queued]
 
     async def _commit(self, batch: list[Pending], held_up: asyncio.TaskGroup) -> None:
         """Commit, fold, answer, one experiment after another. Where a long decision holds the lock
@@ -300,32 +325,36 @@ class Committer:
         finally:
             self.slow = False
         self._telemetry.append_seconds.observe(self._clock.monotonic() - start)
-        events = dict[str, list[tuple[Pending, CommitResult]]]()
-        for pending, result in committed:
-            name = pending.entry.experiment
-            known = name in self._replicas.by_name
-            if pending.event is not None and (known or isinstance(result, Appended)):
-                events.setdefault(name, []).append((pending, result))
-                continue
-            self._answer(pending, result)
-            if isinstance(result, Kept) and result.number and known:
-                self._replicas.by_name[name].count_row(result.number)
+        events = dict[str, list[tuple[PendingEvent, Appended | Known]]]()
+        for pair in committed:
+            match pair:
+                case PendingRow() as row, Kept() as kept:
+                    self._answer_row(row, kept)
+                case PendingEvent() as pending, (Appended() | Known()) as result:
+                    events.setdefault(pending.entry.experiment, []).append((pending, result))
+                case _:
+                    raise TypeError("a store answers an event with its position or its marks")
         for name, own in events.items():
-            replica = self._replicas.by_name.get(name) or self._replicas.create(name, began)
+            replica = self._replicas.by_name.get(name)
+            if replica is None and not any(isinstance(result, Appended) for _, result in own):
+                for pending, result in own:
+                    _answer(pending, result)
+                continue
+            replica = replica or self._replicas.create(name, began)
             if replica.lock.locked():  # the lock serves the tasks in their order
                 held_up.create_task(self._fold_and_answer(replica, own, began))
             else:
                 await self._fold_and_answer(replica, own, began)
 
     async def _fold_and_answer(
-        self, replica: Replica, own: list[tuple[Pending, CommitResult]], began: float
+        self, replica: Replica, own: list[tuple[PendingEvent, Appended | Known]], began: float
     ) -> None:
         """Of one experiment and one commit. An event at or after the one that the experiment is
         quarantined for is not acknowledged."""
         events = [
             Committed(result.position, result.before, pending.event, pending.entry.payload)
             for pending, result in own
-            if isinstance(result, Appended) and pending.event is not None
+            if isinstance(result, Appended)
         ]
         try:
             async with replica.lock:
@@ -345,30 +374,29 @@ class Committer:
             ):
                 self._fail(pending, stopped)
             else:
-                self._answer(pending, result)
+                _answer(pending, result)
 
-    def _answer(self, pending: Pending, result: CommitResult) -> None:
-        """A request may be gone, or answered without the log."""
+    def _answer_row(self, pending: PendingRow, result: Kept) -> None:
+        """Answer a request, which may be gone, or answered without the log."""
         if pending.answer.done():
-            if pending.optional is not None:
-                self._unlogged.drop(pending.optional)
-        elif isinstance(result, Kept) and isinstance(pending.entry, DecisionRow):
+            if pending.optional:
+                self._unlogged.drop(pending.entry)
+        else:
             payload = pending.entry.payload if result.earlier is None else result.earlier
             pending.answer.set_result(StoredDecision(payload, logged=True))
-        else:
-            pending.answer.set_result(result)
+        replica = self._replicas.by_name.get(pending.entry.experiment)
+        if result.number and replica is not None:
+            replica.count_row(result.number)
 
     def _fail(self, pending: Pending, fault: Exception) -> None:
-        row = pending.optional
-        if not pending.answer.done():
-            if row is not None:
-                pending.answer.set_result(self._unlogged.answer(row))
-            elif isinstance(fault, StoreUnavailable):
-                pending.answer.set_exception(fault)
+        if isinstance(pending, PendingRow) and pending.optional:
+            if pending.answer.done():
+                self._unlogged.put(pending.entry)
             else:
-                pending.answer.set_exception(StoreUnavailable(str(fault)))
-        elif row is not None:
-            self._unlogged.put(row)
+                pending.answer.set_result(self._unlogged.answer(pending.entry))
+        elif not pending.answer.done():
+            unavailable = isinstance(fault, StoreUnavailable)
+            pending.answer.set_exception(fault if unavailable else StoreUnavailable(str(fault)))
 
     # -- a log that is gone --------------------------------------------------------------------
 
@@ -429,3 +457,13 @@ class Committer:
         finally:
             if self._unlogged:
                 logger.error("%d answered decisions are lost to the log", len(self._unlogged))
+
+
+def _entry_of(logged: Logged) -> Append | DecisionRow:
+    return logged if isinstance(logged, DecisionRow) else logged[0]
+
+
+def _answer(pending: PendingEvent, result: Appended | Known) -> None:
+    """Answer a request, which may be gone."""
+    if not pending.answer.done():
+        pending.answer.set_result(result)

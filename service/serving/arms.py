@@ -1,14 +1,11 @@
 """Candidates from the arms of a request: catalogue arms by their rows, inline arms encoded."""
 
-import asyncio
-
 import numpy as np
 
 from service.bandits.candidates import LARGE, Candidates
 from service.definition.select_request import InlineArm, RequestedArms
 from service.errors import Fault, Invalid
 from service.features.schema import Array
-from service.log.replay import Pace
 from service.naming import listed, quoted, repeated, suggestion
 from service.state.fold import State
 
@@ -16,7 +13,7 @@ Found = tuple[Candidates, dict[str, InlineArm]]
 """The candidates, and those of them outside the catalogue."""
 
 AT_ONCE = 100
-"""Inline arms that are encoded without a pause, in 2 to 4 ms."""
+"""Inline arms that are encoded on the event loop, in 2 to 4 ms."""
 
 
 def are_many(arms: RequestedArms | None) -> bool:
@@ -48,19 +45,6 @@ def find(state: State, arms: RequestedArms | None, most: int) -> Found:
         found = state.candidates.choose(named, known)  # type: ignore[arg-type]
     state.selections.remember(named, found)
     return found, {}
-
-
-async def find_many(state: State, arms: RequestedArms, most: int) -> Found:
-    """`find` with pauses for other requests. The caller holds the lock of the fold, so that the
-    catalogue stays as it is."""
-    if len(arms) > most:
-        raise Invalid(f"give 1 to {most} arms", path="arms")
-    mixture, pace = _Mixture(state), Pace()
-    for arm in arms:
-        mixture.add(arm)
-        await pace.keep()
-    await asyncio.sleep(0)
-    return mixture.found()
 
 
 def _mixed(state: State, arms: RequestedArms) -> Found:

@@ -48,7 +48,7 @@ class Experiments:
         if state is None:
             state = await self._replicas.discover(name)
             if state.deleted:
-                raise self._unknown(name, asked)
+                raise self.unknown(asked)
         return state
 
     async def current(self, name: str | None) -> State:
@@ -77,8 +77,10 @@ class Experiments:
             return "; GET /experiments lists them"
         return f"; there are: {listed(self._replicas.names)}"
 
-    def _unknown(self, name: str, asked: str | None) -> NotFound:
-        """asked: the name in the request; None: it has the default one."""
+    def unknown(self, asked: str | None) -> NotFound:
+        """Say that there is no such experiment. asked: the name in the request; None: it has the
+        default one."""
+        name = self.resolve(asked)
         if asked is None:
             say = f"FORAGE_DEFAULT_EXPERIMENT names {quoted(name)}, which does not exist"
             return NotFound(f"{say}: name the experiment{self._choices}", path="experiment")

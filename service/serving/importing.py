@@ -18,10 +18,11 @@ import numpy as np
 from service.definition.select_request import InlineArm, Values
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.features.schema import Array
+from service.log.committer import Logged
 from service.log.log import Log
 from service.log.replay import Pace
 from service.log.stores import Store
-from service.log.stores.base import Append, Appended, DecisionRow, Entry, Mark
+from service.log.stores.base import Append, Appended, DecisionRow, Mark
 from service.log.unlogged import StoredDecision
 from service.observability.logs import log_change
 from service.security.token import TokenSealer
@@ -199,7 +200,7 @@ class Importer:
         self, state: State, policy: str, checked: Sequence["_Checked | Refused"], by: str
     ) -> list[ImportStatus | Refused]:
         """Log rows, events and who imports them in one commit, and say what was new."""
-        entries: list[tuple[Entry, AnyEvent | None]] = []
+        entries: list[Logged] = []
         results: list[ImportStatus | Refused] = []
         owners, pace = list[int](), Pace()
         for number, each in enumerate(checked):
@@ -213,15 +214,18 @@ class Importer:
             await pace.keep()
         note = self._note(state, policy, checked, by)
         logged = await self._log.committer.append_all([*note, *entries])
-        for number, (entry, _), result in zip(owners, entries, logged[len(note) :], strict=True):
-            kept = isinstance(result, StoredDecision) and result.payload == entry.payload
-            if kept or isinstance(result, Appended):
+        for number, entry, result in zip(owners, entries, logged[len(note) :], strict=True):
+            if isinstance(entry, DecisionRow):
+                new = isinstance(result, StoredDecision) and result.payload == entry.payload
+            else:
+                new = isinstance(result, Appended)
+            if new:
                 results[number] = "imported"
         return results
 
     def _note(
         self, state: State, policy: str, checked: Sequence["_Checked | Refused"], by: str
-    ) -> list[tuple[Entry, AnyEvent | None]]:
+    ) -> list[Logged]:
         """Return an event that says who imports these visits, if any of them is new."""
         fresh = [one for one in checked if isinstance(one, _Checked) and one.is_new]
         if not fresh:
@@ -230,16 +234,16 @@ class Importer:
         marks = {f"imported/{secrets.token_hex(16)}": ""}
         return [(Append(state.name, encode_event(event), marks), event)]
 
-    def _entries(self, state: State, checked: "_Checked") -> list[tuple[Entry, AnyEvent | None]]:
-        row, entries = checked.row, list[tuple[Entry, AnyEvent | None]]()
+    def _entries(self, state: State, checked: "_Checked") -> list[Logged]:
+        row, entries = checked.row, list[Logged]()
         if not checked.kept:
             record = DecisionRow(state.name, row.id, row.series, encode_decision(row))
-            entries.append((record, None))
+            entries.append(record)
         if checked.learns is not None:
             entries.append(self._reward(state, row, checked.learns))
         return entries
 
-    def _reward(self, state: State, row: Decision, reward: float) -> tuple[Entry, AnyEvent]:
+    def _reward(self, state: State, row: Decision, reward: float) -> tuple[Append, AnyEvent]:
         [shown] = row.shown
         event = Rewarded(
             at=self._log.clock.now(state),

@@ -124,13 +124,10 @@ class Lookups:
             facts=self._facts(learner, found, request, (), shortlist),
         )
 
-    async def look_up_in_slices(self, state: State, request: SelectRequest) -> Lookup:
-        """`look_up` and `retrieve` of any number of arms, with pauses for other requests. The
-        caller holds the lock of the fold, so that the catalogue stays as it is."""
-        found = None
-        if request.arms is not None and arms.are_many(request.arms):
-            found = await arms.find_many(state, request.arms, self._settings.max_arms)
-        return await self.retrieve(self.look_up(state, request, found))
+    def find_arms(self, state: State, request: SelectRequest) -> arms.Found:
+        """Find the arms that a request names, in any thread while nothing is folded. Raises
+        Invalid."""
+        return arms.find(state, request.arms, self._settings.max_arms)
 
     def count_shown(self, lookup: Lookup, shown: Sequence[int]) -> None:
         """Count candidates that are about to be shown as tried."""

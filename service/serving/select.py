@@ -14,7 +14,6 @@ from service.bandits.rules import Slate
 from service.definition.select_request import SelectRequest
 from service.errors import Conflict, Invalid, NotFound, Overdue, Refused
 from service.features.schema import Array
-from service.log.committer import LogAnswer
 from service.log.log import Log
 from service.log.unlogged import StoredDecision
 from service.observability.telemetry import Telemetry
@@ -28,6 +27,7 @@ from service.serving.recorder import Recorded, Recorder
 from service.serving.scoring import decide, decide_batch
 from service.settings import Settings
 from service.state.decisions import Decision, decode_decision
+from service.state.fold import State
 
 LONG_S = 0.005
 """Decisions that take longer are made in another thread, so that no other request waits."""
@@ -37,9 +37,6 @@ TURN_S = 0.005
 
 PATIENCE_SECONDS, ENOUGH = 0.002, 16
 """Longest wait of a request for the end of a commit, and the number of requests that ends it."""
-
-UNDECIDED = StoredDecision(b"", logged=False)
-"""In place of a stored decision: the request has to be decided alone."""
 
 Choice = tuple[Array, Slate]
 """Probabilities of the first slot, and the arms that are shown."""
@@ -52,26 +49,57 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     logged: bool
 
 
-class _Waiting:
-    """A request that waits for its turn.
+class Decided(msgspec.Struct, frozen=True, gc=False):
+    """A decision: what it was made of, and what the log holds under its id.
 
-    lookup   once it is looked up
-    made     once it is decided: the decision, and when it was handed to the log
+    sealed   when it was handed to the log, by `perf_counter`
     """
 
-    __slots__ = ("lookup", "made", "request", "stored")
+    lookup: Lookup
+    recorded: Recorded
+    sealed: float
+    stored: StoredDecision
 
-    def __init__(self, request: SelectRequest, stored: LogAnswer) -> None:
-        self.request, self.stored = request, stored
-        self.lookup: Lookup | None = None
-        self.made: tuple[Recorded, float] | None = None
+
+class _Waiting(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """A request that waits to be decided."""
+
+    request: SelectRequest
+    decided: asyncio.Future[Decided]
+
+    def fail(self, fault: Exception) -> None:
+        if not self.decided.done():
+            self.decided.set_exception(fault)
+
+
+class _Handed(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """A decision that was handed to the log: a `RowAnswer` for its request."""
+
+    decided: asyncio.Future[Decided]
+    lookup: Lookup
+    recorded: Recorded
+    sealed: float
+
+    def done(self) -> bool:
+        return self.decided.done()
+
+    def set_result(self, result: StoredDecision) -> None:
+        self.decided.set_result(Decided(self.lookup, self.recorded, self.sealed, result))
+
+    def set_exception(self, exception: BaseException) -> None:
+        self.decided.set_exception(exception)
+
+
+Batch = list[tuple[_Waiting, Lookup]]
+"""Requests of one learner and the same candidates; for one arm each, or for rankings."""
 
 
 class Selector:
     """Decides, logs and answers.
 
     The requests of one turn of the event loop are looked up, scored and recorded in the next, and
-    their rows share a commit. Requests that arrive during a commit are decided at its end: their
+    their rows share a commit. One whose arms or decision take long is decided in another thread,
+    while nothing is folded. Requests that arrive during a commit are decided at its end: their
     rows could not be written before, and fewer batches cost less. Once many wait they are decided,
     so that the processor is not idle during the commit of a distant log. Each request is charged
     its share of the time of each stage.
@@ -96,6 +124,7 @@ class Selector:
         self._lookups = Lookups(sealer, settings, log.clock, DecisionTimes(), rng or Entropy())
         self._recorder = Recorder(sealer, settings.max_decision_bytes, log.clock)
         self._waiting: list[_Waiting] = []
+        self._background = log.background
         self._alarm: asyncio.TimerHandle | None = None
         self._parse, self._score, self._seal, self._append = (
             telemetry.stages.labels(stage) for stage in ("parse", "score", "seal", "append")
@@ -120,20 +149,14 @@ class Selector:
         return await self._decide(request)
 
     async def _decide(self, request: SelectRequest) -> Answer:
-        """With the other requests of this turn, or alone where that takes long."""
-        lookup = None
-        if not arms.are_many(request.arms):
-            waiting = self._join(request)
-            stored, lookup = await waiting.stored, waiting.lookup
-            if waiting.made is not None:
-                assert lookup is not None
-                assert isinstance(stored, StoredDecision)
-                return self._answer(lookup, *waiting.made, stored)
-        return await self._decide_alone(request, lookup)
+        """Decide a request with the others of this turn."""
+        if self._experiments.served(request.experiment) is None:  # new to this process
+            await self._experiments.find(request.experiment)
+        return self._answer(await self._join(request))
 
     # -- in a batch ----------------------------------------------------------------------------
 
-    def _join(self, request: SelectRequest) -> _Waiting:
+    def _join(self, request: SelectRequest) -> asyncio.Future[Decided]:
         loop, commit = asyncio.get_running_loop(), self._committer.under_way
         if not self._waiting:
             if commit is None:
@@ -141,11 +164,11 @@ class Selector:
             else:
                 commit.add_done_callback(self._decide_waiting)
                 self._alarm = loop.call_later(PATIENCE_SECONDS, self._decide_waiting)
-        waiting = _Waiting(request, loop.create_future())
-        self._waiting.append(waiting)
+        decided: asyncio.Future[Decided] = loop.create_future()
+        self._waiting.append(_Waiting(request, decided))
         if self._alarm is not None and len(self._waiting) == ENOUGH:
             loop.call_soon(self._decide_waiting)
-        return waiting
+        return decided
 
     def _decide_waiting(self, _: object = None) -> None:
         """Decide the waiting requests: those for one policy, the same arms, and the same of them to
@@ -154,18 +177,14 @@ class Selector:
             self._alarm.cancel()
             self._alarm = None
         for batch in self._batches():
-            try:
-                self._decide_batch(batch)
-            except Exception as fault:
-                for waiting, _lookup in batch:
-                    _fail(waiting, fault)
+            self._decide_batch(batch)
 
-    def _batches(self) -> list[list[tuple[_Waiting, Lookup]]]:
+    def _batches(self) -> list[Batch]:
         taken, self._waiting = self._waiting, []
         start, spent, now = perf_counter(), 0.0, asyncio.get_running_loop().time()
-        batches: dict[tuple[object, ...], list[tuple[_Waiting, Lookup]]] = {}
+        batches: dict[tuple[object, ...], Batch] = {}
         for place, waiting in enumerate(taken):
-            if waiting.stored.done():  # the caller has gone
+            if waiting.decided.done():  # the caller has gone
                 continue
             if spent > TURN_S:
                 self._waiting = taken[place:]
@@ -174,15 +193,16 @@ class Selector:
             try:
                 if waiting.request.deadline < now:
                     raise Overdue
-                state = self._experiments.served(waiting.request.experiment)
-                if state is not None:
-                    waiting.lookup = self._lookups.look_up(state, waiting.request)
+                state = self._served(waiting.request)
+                if arms.are_many(waiting.request.arms):
+                    self._background.spawn(self._decide_aside(waiting, None))
+                    continue
+                lookup = self._lookups.look_up(state, waiting.request)
             except Exception as fault:
-                _fail(waiting, fault)
+                waiting.fail(fault)
                 continue
-            lookup = waiting.lookup
-            if lookup is None or not lookup.candidates.ids or lookup.time.seconds > LONG_S:
-                waiting.stored.set_result(UNDECIDED)
+            if not lookup.candidates.ids or lookup.time.seconds > LONG_S:
+                self._background.spawn(self._decide_aside(waiting, lookup))
                 continue
             spent += lookup.time.seconds
             one = lookup.request.top_k == 1
@@ -192,15 +212,53 @@ class Selector:
             self._parse.observe((perf_counter() - start) / known, known)
         return list(batches.values())
 
-    def _decide_batch(self, batch: list[tuple[_Waiting, Lookup]]) -> None:
-        """One learner and the same candidates; for one arm each, or for rankings."""
+    def _decide_batch(self, batch: Batch) -> None:
         start = perf_counter()
-        lookups = [lookup for _, lookup in batch]
-        chosen = self._choose(lookups)
-        recorded, sealed = self._record(lookups, chosen, start)
-        for (waiting, _), each in zip(batch, recorded, strict=True):
-            waiting.made = each, sealed
-            self._committer.submit(each.row, required=each.required, answer=waiting.stored)
+        try:
+            self._log(batch, self._choose([lookup for _, lookup in batch]), start)
+        except Exception as fault:
+            for waiting, _ in batch:
+                waiting.fail(fault)
+
+    async def _decide_aside(self, waiting: _Waiting, lookup: Lookup | None) -> None:
+        """Decide a request whose decision or candidates take long: in a thread, while nothing is
+        folded. lookup: None where its arms are many."""
+        start = perf_counter()
+        try:
+            if lookup is not None and not lookup.candidates.ids:
+                revision, lookup = lookup.state.revision, await self._lookups.retrieve(lookup)
+                if lookup.time.seconds <= LONG_S and lookup.state.revision == revision:
+                    return self._decide_batch([(waiting, lookup)])
+            async with self._replicas.by_name[self._served(waiting.request).name].lock:
+                state = self._served(waiting.request)
+                if waiting.decided.done():  # the caller has gone
+                    return None
+                if lookup is None or (lookup.state, lookup.position) != (state, state.position):
+                    lookup = await self._look_up_long(state, waiting.request)
+                parsed = self._note_parsed(start)
+                if lookup.time.seconds <= LONG_S:  # measured by now
+                    chosen = self._choose([lookup])
+                else:
+                    chosen = await asyncio.to_thread(self._choose, [lookup])
+                self._log([(waiting, lookup)], chosen, parsed)
+        except Exception as fault:
+            waiting.fail(fault)
+
+    async def _look_up_long(self, state: State, request: SelectRequest) -> Lookup:
+        """Look a request up, whatever it takes. The caller holds the lock of the fold, so that the
+        catalogue stays as it is."""
+        found = None
+        if arms.are_many(request.arms):
+            found = await asyncio.to_thread(self._lookups.find_arms, state, request)
+        return await self._lookups.retrieve(self._lookups.look_up(state, request, found))
+
+    def _served(self, request: SelectRequest) -> State:
+        """Return the state of an experiment that this process knows. Raises NotFound where it was
+        deleted meanwhile."""
+        state = self._experiments.served(request.experiment)
+        if state is None:
+            raise self._experiments.unknown(request.experiment)
+        return state
 
     def _choose(self, lookups: Sequence[Lookup]) -> list[Choice]:
         """Decide requests of one learner and the same candidates; in any thread."""
@@ -213,69 +271,31 @@ class Selector:
         first.time.observe((self._clock.cpu() - start) / len(lookups))
         return chosen
 
-    def _record(
-        self, lookups: Sequence[Lookup], chosen: Sequence[Choice], start: float
-    ) -> tuple[list[Recorded], float]:
-        """Tokens and rows, and the time when they were made, by `perf_counter`.
-
-        start   when scoring began
-        """
-        scored, recorded = perf_counter(), []
-        for lookup, (p, slate) in zip(lookups, chosen, strict=True):
+    def _log(self, batch: Batch, chosen: Sequence[Choice], start: float) -> None:
+        """Make tokens and rows, and hand them to the log. start: when scoring began."""
+        scored, recorded = perf_counter(), list[Recorded]()
+        for (_, lookup), (p, slate) in zip(batch, chosen, strict=True):
             self._lookups.count_shown(lookup, slate.arms)
             recorded.append(self._recorder.record(lookup, p, slate))
-        sealed, count = perf_counter(), len(lookups)
+        sealed, count = perf_counter(), len(batch)
         self._score.observe((scored - start) / count, count)
         self._seal.observe((sealed - scored) / count, count)
-        return recorded, sealed
-
-    # -- alone ---------------------------------------------------------------------------------
-
-    async def _decide_alone(self, request: SelectRequest, lookup: Lookup | None) -> Answer:
-        """A request whose decision or candidates take long, or of an experiment that is new to this
-        process. A long decision is made in a thread, and nothing is folded meanwhile."""
-        start = perf_counter()
-        state = await self._experiments.find(request.experiment)
-        if not arms.are_many(request.arms) and (lookup is None or not lookup.candidates.ids):
-            revision, lookup = state.revision, self._lookups.look_up(state, request)
-            lookup = await self._lookups.retrieve(lookup)
-            if lookup.time.seconds <= LONG_S and state.revision == revision:
-                parsed = self._note_parsed(start)
-                recorded, sealed = self._record([lookup], self._choose([lookup]), parsed)
-                return await self._log(lookup, recorded[0], sealed)
-        replica = self._replicas.by_name[state.name]
-        async with replica.lock:
-            position = replica.state.position
-            if lookup is None or (lookup.state, lookup.position) != (replica.state, position):
-                state = await self._experiments.find(state.name)
-                lookup = await self._lookups.look_up_in_slices(state, request)
-            parsed = self._note_parsed(start)
-            if lookup.time.seconds <= LONG_S:  # measured by now
-                chosen = self._choose([lookup])
-            else:
-                chosen = await asyncio.to_thread(self._choose, [lookup])
-            recorded, sealed = self._record([lookup], chosen, parsed)
-        return await self._log(lookup, recorded[0], sealed)
+        for (waiting, lookup), each in zip(batch, recorded, strict=True):
+            if not waiting.decided.done():  # else the caller has gone
+                handed = _Handed(waiting.decided, lookup, each, sealed)
+                self._committer.submit(each.row, required=each.required, answer=handed)
 
     def _note_parsed(self, start: float) -> float:
         parsed = perf_counter()
         self._parse.observe(parsed - start)
         return parsed
 
-    async def _log(self, lookup: Lookup, recorded: Recorded, sealed: float) -> Answer:
-        stored = await self._committer.record(recorded.row, required=recorded.required)
-        return self._answer(lookup, recorded, sealed, stored)
-
     # -- answers -------------------------------------------------------------------------------
 
-    def _answer(
-        self, lookup: Lookup, recorded: Recorded, sealed: float, stored: StoredDecision
-    ) -> Answer:
-        """The answer to a request whose decision is stored. Raises Conflict.
-
-        sealed   when the decision was handed to the log, by `perf_counter`
-        """
-        self._append.observe(perf_counter() - sealed)
+    def _answer(self, decided: Decided) -> Answer:
+        """Answer a request whose decision is stored. Raises Conflict."""
+        self._append.observe(perf_counter() - decided.sealed)
+        lookup, recorded, stored = decided.lookup, decided.recorded, decided.stored
         state, row, decision = lookup.state, recorded.row, recorded.decision
         if stored.payload is not row.payload and stored.payload != row.payload:
             return self._repeat(state.name, lookup.request, stored)  # a key came twice at once
@@ -316,8 +336,3 @@ class Selector:
         self._telemetry.repeated.labels(name).inc()
         token, _ = self._recorder.token(name, decision, logged=stored.logged, keyed=True)
         return Answer(decision, token, name, stored.logged)
-
-
-def _fail(waiting: _Waiting, fault: Exception) -> None:
-    if not waiting.stored.done():
-        waiting.stored.set_exception(fault)

@@ -9,7 +9,7 @@ import pytest
 
 from service.bandits.heads import HeadHealth, RidgeHead
 from service.definition.select_request import InlineArm, SelectRequest
-from service.serving import explain, select
+from service.serving import arms, explain, select
 from tests.support.clock import SetClock
 from tests.support.service import Wire, expect_problem, paths, serving
 
@@ -70,31 +70,41 @@ def test_a_short_decision_is_made_on_the_spot_once_measured(
     assert [thread == threading.get_ident() for thread in found] == [False, False, True]
 
 
-def test_many_arms_outside_the_catalogue_are_encoded_in_slices(
+def test_many_arms_outside_the_catalogue_are_encoded_in_another_thread(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slices of no time: others have a turn after each arm."""
-    monkeypatch.setattr("service.log.replay.SLICE_SECONDS", -1.0)
-    arms = [InlineArm(f"i{index}", {"category": "toy"}) for index in range(500)]
-    question = SelectRequest({"persona": "cat"}, policy="linucb", arms=arms)
-    assert turns_of_others(wire, wire.services.selector.select(question)) >= 500
+    found = threads_of(monkeypatch, arms, "find")
+    wire.select(policy="linucb", arms=inline(500))
+    wire.select(policy="linucb", arms=inline(5))
+    assert [thread == threading.get_ident() for thread in found] == [False, True]
 
 
 def test_what_is_folded_while_arms_are_encoded_is_not_missed(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A removed arm is refused, or was there when all was decided: the row names the position."""
-    monkeypatch.setattr("service.log.replay.SLICE_SECONDS", -1.0)
-    arms = ["ball", *(InlineArm(f"i{n}", {"category": "toy"}) for n in range(500))]
-    question = SelectRequest({"persona": "cat"}, policy="linucb", arms=arms)
+    """An arm that is removed meanwhile was there when all was decided: the row names the
+    position."""
+    named = ["ball", *(InlineArm(f"i{n}", {"category": "toy"}) for n in range(500))]
+    question = SelectRequest({"persona": "cat"}, policy="linucb", arms=named)
+
+    found, goes_on, find = threading.Event(), threading.Event(), arms.find
+
+    def held(*asked: Any) -> Any:
+        found.set()
+        assert goes_on.wait(10)
+        return find(*asked)
+
+    monkeypatch.setattr(arms, "find", held)
 
     async def both() -> Any:
         state = wire.services.log.replicas.states["shop"]
-        answer, _ = await asyncio.gather(
-            wire.services.selector.select(question),
-            wire.services.admin.remove_arm(state, "ball", ""),
-        )
-        return answer
+        deciding = asyncio.ensure_future(wire.services.selector.select(question))
+        await asyncio.to_thread(found.wait, 10)
+        removing = asyncio.ensure_future(wire.services.admin.remove_arm(state, "ball", ""))
+        await asyncio.sleep(0.01)
+        goes_on.set()
+        await removing
+        return await deciding
 
     before = wire.services.log.replicas.states["shop"].position
     decision = wire.run(both()).decision

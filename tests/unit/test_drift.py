@@ -25,6 +25,7 @@ from service.observability.drift import (
     stability,
 )
 from service.serving.scoring import decide
+from service.serving.select import Decided
 from service.state.events import Corrected, Rewarded, Settled
 from service.state.fold import State
 from tests.support.clock import run_virtual
@@ -320,7 +321,7 @@ def test_a_decision_under_features_that_changed_since_is_answered() -> None:
         wider["features"]["context"]["visits"] = {"type": "numeric", "default": 0.0}
         await define(services, wider)
         stored = await services.log.committer.record(recorded.row, required=True)
-        answer = selector._answer(lookup, recorded, 0.0, stored)
+        answer = selector._answer(Decided(lookup, recorded, 0.0, stored))
         assert answer.decision.id == recorded.decision.id
 
     run_virtual(live(MemoryStore(), play))

@@ -10,13 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from service.analysis import walk
-from service.analysis.checkpoints import Checkpoints, temporary_folder
+from service.analysis.checkpoints import Checkpoints, history_of, temporary_folder
 from service.analysis.evaluate import evaluate
 from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.request import EvaluationRequest
 from service.analysis.verdict import verdict_on
 from service.analysis.verdict_answer import Verdict
 from service.definition.select_request import SelectRequest
+from service.housekeeping.erasure import Eraser
 from service.http.services import Services
 from service.log.stores.base import Append, Cut, DecisionRow, KeptRow, Record
 from service.log.stores.memory import MemoryStore
@@ -450,25 +451,81 @@ def test_the_files_used_longest_ago_make_room(tmp_path: Path) -> None:
 def test_a_look_does_not_fail_for_want_of_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gone = tmp_path / "gone"
-    Checkpoints(gone).save("a", b"a")
-    assert Checkpoints(gone).load("a") is None
+    (tmp_path / "file").touch()
+    Checkpoints(tmp_path / "file").save("a", b"a")
+    assert Checkpoints(tmp_path / "file").load("a") is None
     assert "is not kept for the next" in caplog.text
 
 
-def test_a_service_has_a_private_folder_of_its_own() -> None:
-    with temporary_folder() as folder:
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_service_has_a_private_folder_for_its_store(temporary: Path) -> None:
+    with temporary_folder("sqlite:///a.db") as folder, temporary_folder("sqlite:///b.db") as other:
         assert folder is not None
+        assert folder != other
         assert Path(folder).stat().st_mode & 0o777 == 0o700
         Checkpoints(Path(folder)).save("a", b"a")
         [file] = Path(folder).iterdir()
         assert file.stat().st_mode & 0o777 == 0o600
-    assert not Path(folder).exists()
+    assert not list(temporary.iterdir())
+
+
+def test_what_a_killed_service_left_is_used_again(temporary: Path) -> None:
+    killed = temporary_folder("sqlite:///a.db")
+    left = killed.__enter__()
+    assert left is not None
+    Checkpoints(Path(left)).save("a", b"a")
+    with temporary_folder("sqlite:///a.db") as folder:
+        assert folder == left
+        assert Checkpoints(Path(folder)).load("a") == b"a"
+    Checkpoints(Path(left)).save("b", b"b")  # a service goes on though another one has stopped
+    assert Checkpoints(Path(left)).load("b") == b"b"
+
+
+@pytest.mark.parametrize("mode", [0o777, None])
+def test_a_folder_of_others_is_not_used(
+    mode: int | None, temporary: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anybody may write to it, or it is a link."""
+    with temporary_folder("sqlite:///a.db") as folder:
+        assert folder is not None
+    elsewhere = temporary / "elsewhere"
+    if mode is None:
+        elsewhere.mkdir(0o700)
+        Path(folder).symlink_to(elsewhere)
+    else:
+        Path(folder).mkdir()
+        Path(folder).chmod(mode)
+    with temporary_folder("sqlite:///a.db") as found:
+        assert found is None
+    assert "belongs to others" in caplog.text
 
 
 def test_without_a_temporary_folder_there_are_no_checkpoints(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere/at/all")
-    with temporary_folder() as folder:
+    with temporary_folder("sqlite:///a.db") as folder:
         assert folder is None
+
+
+def test_an_erasure_removes_what_looks_have_kept(tmp_path: Path) -> None:
+    checkpoints, unit = Checkpoints(tmp_path), "somebody"
+
+    async def play(services: Services) -> None:
+        await _begin(services)
+        await services.selector.select(SelectRequest(CAT, SHOP, unit=unit))
+        await services.log.committer.drain()
+        await verdict_on(services.store, SHOP, checkpoints=checkpoints)
+        assert checkpoints.load(history_of(SHOP)) is not None
+        eraser = Eraser(
+            services.log, services.store, services.sealer, services.telemetry, checkpoints
+        )
+        await eraser.erase(unit, "")
+        assert checkpoints.load(history_of(SHOP)) is None
+
+    run_virtual(live(MemoryStore(), play))
