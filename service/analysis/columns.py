@@ -11,7 +11,7 @@ from service.analysis.growing import Growing
 from service.analysis.history import number_of
 from service.analysis.intervals import Interval
 from service.analysis.selected import SelectedDecisions
-from service.analysis.sequences import Index
+from service.analysis.sequences import MOST_ROWS, Index
 from service.analysis.walk import LoggedDecision
 from service.analysis.watched import WatchedValue
 from service.bandits.heads.base import Meta, Stored, part
@@ -67,6 +67,7 @@ class Columns:
     slates       decisions of more than one arm, of which only the first counts
     untold       decisions of which the log knows the chance of the shown arm alone
     shortlists   decisions by the policy that chose their candidates itself
+    repeats      decisions that do not count: their units had made MOST_ROWS before
     """
 
     def __init__(self, policies: Sequence[str], *, watched: bool = False) -> None:
@@ -75,19 +76,27 @@ class Columns:
         self._rows = Growing(number="q", behaviour="d", guess="d", unit="q", at="d", policy="i")
         self._makers = dict[str, int]()
         self.reward = np.zeros(0)
-        self.slates = self.untold = 0
+        self.slates = self.untold = self.repeats = 0
         self.shortlists = Counter[str]()
+        self._of_unit = Counter[int]()
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, logged: LoggedDecision) -> None:
+        """Add a decision, unless its unit has made too many: which is known before its reward, so
+        that one unit cannot bend an estimate."""
         decision = logged.decision
+        unit = -1 - logged.number if decision.unit is None else number_of(decision.unit)
+        if self._of_unit[unit] == MOST_ROWS:
+            self.repeats += 1
+            return
+        self._of_unit[unit] += 1
         self._rows.append(
             logged.number,
             logged.propensity,
             float(logged.guess[logged.shown]),
-            -1 - logged.number if decision.unit is None else number_of(decision.unit),
+            unit,
             decision.at,
             self._makers.setdefault(decision.policy, len(self._makers)),
         )
@@ -173,6 +182,7 @@ class Columns:
             "makers": list(self._makers),
             "slates": self.slates,
             "untold": self.untold,
+            "repeats": self.repeats,
             "shortlists": self.shortlists,
             "own": {name: (own.unsupported, own.otherwise) for name, own in self._own.items()},
         }
@@ -186,9 +196,12 @@ class Columns:
     def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
         """Raises KeyError or ValueError where they do not fit."""
         self._makers = {name: place for place, name in enumerate(meta["makers"])}
-        self.slates, self.untold = meta["slates"], meta["untold"]
+        self.slates, self.untold, self.repeats = (
+            meta[name] for name in ("slates", "untold", "repeats")
+        )
         self.shortlists = Counter(meta["shortlists"])
         self._rows.restore(part(arrays, "rows."))
+        self._of_unit = Counter(self.group.tolist())
         for number, (name, own) in enumerate(self._own.items()):
             own.unsupported, own.otherwise = meta["own"][name]
             for title, rows in own.tables.items():

@@ -1,6 +1,6 @@
 """Evaluate policies on the log of one experiment: read, walk, estimate."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite
@@ -12,7 +12,7 @@ from service.analysis.columns import Columns
 from service.analysis.estimators import direct, estimate, over_logged
 from service.analysis.evaluation_answer import EvaluationAnswer, LoggedValue, PolicyEvaluation
 from service.analysis.evaluation_report import sentence
-from service.analysis.history import read_history
+from service.analysis.history import REPEATED, read_history
 from service.analysis.intervals import adjusted, grouped
 from service.analysis.looks import Look
 from service.analysis.policies import chosen_policies
@@ -88,7 +88,8 @@ async def evaluate(
         for some in by_start.values()
         for policy in some.policies
     ]
-    left_out = dict((chosen.left_out + walk.left_out).most_common())
+    repeats = Counter({REPEATED: max(some.repeats for some in by_start.values())})
+    left_out = dict((chosen.left_out + walk.left_out + repeats).most_common())
     return _answer(name, request, columns, values, range_, len(chosen.erased), left_out)
 
 

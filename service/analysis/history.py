@@ -25,6 +25,7 @@ from service.analysis.checkpoints import NOWHERE, Checkpoints, history_of
 from service.analysis.definitions import Defined, Definitions
 from service.analysis.growing import Growing
 from service.analysis.sample_ratio import Counts, ShownArms
+from service.analysis.sequences import MOST_ROWS
 from service.bandits.heads.base import part
 from service.errors import Damaged, StoreError, UnknownSchema
 from service.log.reading import SILENT, Progress
@@ -64,6 +65,7 @@ ANEW = (Erased, ExperimentDeleted, LogTruncated, Skipped, Tombstone)
 DELETED = "they were made before the experiment was deleted"
 UNREADABLE = "their rows are damaged"
 OPEN = "their reward may still come, or one before them is waited for"
+REPEATED = f"their visitors had made {MOST_ROWS} before that count"
 EARLIER = "made before the log's origin, of which the events were trimmed"
 
 DEFERRED, IMPORTED, UNTOLD = 1, 2, 4

@@ -8,11 +8,10 @@ from service.analysis import sample_ratio
 from service.analysis import verdict_sentences as sentences
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.definitions import Definitions, Start
-from service.analysis.history import read_history
+from service.analysis.history import REPEATED, read_history
 from service.analysis.outcomes import Outcomes, outcomes_of
 from service.analysis.sample_ratio import Mismatch
 from service.analysis.sequences import (
-    MOST_ROWS,
     Array,
     Estimate,
     Index,
@@ -31,7 +30,6 @@ from service.errors import NotFound
 from service.log.reading import SILENT, Progress, single_experiment
 from service.log.stores import Store
 
-REPEATED = f"their visitors had made {MOST_ROWS} before that count"
 ALPHA = 0.05
 LEAST_UNITS = 50
 """Visitors that a comparison needs, in effect, of the policy with the smaller share: below, a few

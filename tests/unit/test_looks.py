@@ -13,6 +13,7 @@ from service.analysis import walk
 from service.analysis.checkpoints import Checkpoints, history_of, temporary_folder
 from service.analysis.evaluate import evaluate
 from service.analysis.evaluation_answer import EvaluationAnswer
+from service.analysis.history import REPEATED
 from service.analysis.request import EvaluationRequest
 from service.analysis.verdict import verdict_on
 from service.analysis.verdict_answer import Verdict
@@ -259,7 +260,7 @@ async def _begin(services: Services) -> None:
 
 
 def visits(
-    count: int, *, seed: int = 0, rewards: list[float] | None = None
+    count: int, *, seed: int = 0, unit: str | None = None, rewards: list[float] | None = None
 ) -> Callable[[Services], Any]:
     """Decisions and their rewards, which go into the list as well."""
 
@@ -267,7 +268,7 @@ def visits(
         rng = Random(seed)
         for _ in range(count):
             pet, kind = rng.choice([(CAT, "food"), (DOG, "toy")])
-            answer = await services.selector.select(SelectRequest(pet, SHOP))
+            answer = await services.selector.select(SelectRequest(pet, SHOP, unit=unit))
             arm = answer.decision.shown[0].arm
             reward = float(rng.random() < (0.7 if arm.startswith(kind) else 0.1))
             await services.settlements.reward(RewardRequest(answer.token, reward=reward))
@@ -329,6 +330,21 @@ def test_later_looks_at_shadows_evaluate_what_is_new(
         assert watcher.decided <= 4 * 22
         await watcher.look()
         assert watcher.decided <= 4 * 2
+
+    run_virtual(run())
+
+
+def test_one_unit_has_ten_decisions_over_all_looks(
+    store: MemoryStore, watcher: ShadowWatcher
+) -> None:
+    """A crawler that comes back before each of three looks."""
+
+    async def run() -> None:
+        for seed, count in ((5, 6), (6, 7), (7, 8)):
+            await live(store, visits(count, seed=seed, unit="crawler"))
+            found = await watcher.look()
+        assert found.decisions == 130
+        assert found.left_out == {REPEATED: 11}
 
     run_virtual(run())
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from service.analysis.history import DELETED, OPEN
+from service.analysis.history import DELETED, OPEN, REPEATED
 from service.analysis.outcomes import NOT_DRAWN, NOT_SHOWN
-from service.analysis.verdict import REPEATED, verdict_on
+from service.analysis.verdict import verdict_on
 from service.analysis.verdict_answer import Uplift, Verdict
 from service.analysis.verdict_table import table
 from service.errors import NotFound
