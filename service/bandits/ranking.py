@@ -9,7 +9,7 @@ Of each draw the groups of like arms are cut, once, at what a slate can show: wi
 slots that takes a tenth of the time of sorting them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from math import fsum, log
 from random import Random
 
@@ -19,19 +19,19 @@ from service.bandits import rules
 from service.bandits.linalg import Array, Index
 from service.bandits.rules import TIE, Scores, Slate
 
+Bounded = Callable[[Array, Index], Array]
+"""Probabilities (n,) of arms from the chances (n,) that a rule gives them, and their places (n,)
+among the candidates."""
 
-def draw(
-    scores: Scores, size: int, untried: Sequence[int], epsilon: float, seed: int
-) -> tuple[Array, Slate]:
+
+def draw(scores: Scores, size: int, bounded: Bounded, seed: int) -> tuple[Array, Slate]:
     """Draw a slate, its first slot as one arm is drawn. Return the probabilities of the first slot
-    (K,), and the slate. untried: places of arms to try, in every slot of those that are left.
-    Raises FloatingPointError where scores are no numbers."""
+    (K,), and the slate. Raises FloatingPointError where scores are no numbers."""
     left, rng = _ArmsLeft(scores, size), Random(seed)
     first, point = np.empty(0), rules.point_of(seed)
     shown, propensities = list[int](), list[float]()
     for slot in range(size):
-        tries = np.isin(left.arms, untried).nonzero()[0] if untried else ()
-        p = rules.bounded(left.chances(), tries, epsilon)
+        p = bounded(left.chances(), left.arms)
         first = first if slot else rules.expect_whole(p)
         place = rules.choose(p, point)
         shown.append(int(left.arms[place]))

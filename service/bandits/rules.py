@@ -90,12 +90,6 @@ def with_tries(p: Array, untried: Sequence[int] | Index) -> Array:  # (..., K)
     return np.asarray(mixed)
 
 
-def bounded(p: Array, untried: Sequence[int] | Index, epsilon: float) -> Array:  # (..., K)
-    """Return the probabilities of arms from the chances that a rule gives them. untried: places of
-    those to try."""
-    return floor(with_tries(p, untried), epsilon)
-
-
 def point_of(seed: int) -> float:
     """Return the point in [0, 1) that a seed of 63 random bits stands for: its first 53 bits."""
     return (seed >> 10) * 2.0**-53

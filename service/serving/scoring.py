@@ -1,12 +1,14 @@
 """From contexts to choices: everything that chance has a part in."""
 
 from collections.abc import Sequence
+from functools import partial
 from math import log
 
 import numpy as np
 
 from service.bandits import ranking, rules
 from service.bandits.candidates import Candidates
+from service.bandits.linalg import Index
 from service.bandits.rules import Slate
 from service.errors import NoFiniteScores, NotPositiveDefinite
 from service.features.schema import Array
@@ -31,7 +33,7 @@ def decide(
         return decide_batch(learner, [context], candidates, [seed], facts)[0]
     try:
         scores = learner.score(context, candidates)
-        return ranking.draw(scores, top_k, facts.untried, learner.epsilon, seed)
+        return ranking.draw(scores, top_k, partial(_bounded, learner, facts), seed)
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault
 
@@ -49,10 +51,21 @@ def decide_batch(
     """
     try:
         chances = learner.policy.propensities(learner.active, np.array(contexts), candidates)
-        p = rules.expect_whole(rules.bounded(chances, facts.untried, learner.epsilon))
+        p = rules.expect_whole(_bounded(learner, facts, chances))
     except (NotPositiveDefinite, FloatingPointError) as fault:
         raise NoFiniteScores(learner.name) from fault
     return [(own, _draw(own, seed)) for own, seed in zip(p, seeds, strict=True)]
+
+
+def _bounded(
+    learner: Learner, facts: DecisionFacts, p: Array, arms: Index | None = None
+) -> Array:  # (..., n)
+    """Return the probabilities of arms from the chances that the policy's rule gives them. arms:
+    their places among the candidates; None: they are all."""
+    untried: Sequence[int] | Index = facts.untried
+    if arms is not None and facts.untried:
+        untried = np.isin(arms, facts.untried).nonzero()[0]
+    return rules.floor(rules.with_tries(p, untried), learner.epsilon)
 
 
 def _draw(p: Array, seed: int) -> Slate:

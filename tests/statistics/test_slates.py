@@ -14,6 +14,7 @@ from service.bandits.candidates import Candidates
 from service.serving.scoring import decide
 from tests.statistics.shop import FLOOR, POLICIES, context_of, frozen
 from tests.statistics.test_propensities import LEVEL, fit_of
+from tests.support.tables import bounds
 
 SLATES = 20_000
 SIZE = 3
@@ -66,7 +67,7 @@ def sampled(name: str, epsilon: float, draws: int = 64, count: int = SLATES) -> 
     sample = Sample()
     for number in range(count):
         seed = rng.getrandbits(63)
-        _, slate = ranking.draw(scores, SIZE, [], learner.epsilon, seed)
+        _, slate = ranking.draw(scores, SIZE, bounds(epsilon=learner.epsilon), seed)
         if number < 100:  # scored anew each time, it is the same
             assert decide(learner, context, candidates, SIZE, seed)[1] == slate
         arms = tuple(slate.arms)

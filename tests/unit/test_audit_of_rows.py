@@ -11,6 +11,7 @@ from service.log.stores.memory import MemoryStore
 from service.serving.rederive import Discrepancy, drawn_arm
 from service.serving.traffic import winner
 from service.state.decisions import Decision, encode_decision
+from tests.support.tables import bounds
 from tests.unit.audited import (
     Changed,
     Pick,
@@ -36,7 +37,7 @@ def seed(decision: Decision) -> Decision:
     size, alike = len(decision.shown), scores([0.0] * len(decision.arms))
     for bit in range(63):
         changed = msgspec.structs.replace(decision, seed=decision.seed ^ (1 << bit))
-        _, ranked = ranking.draw(alike, size, [], 0.0, changed.seed)
+        _, ranked = ranking.draw(alike, size, bounds(), changed.seed)
         drawn = (
             [decision.arms[index] for index in ranked.arms] if size > 1 else [drawn_arm(changed)]
         )

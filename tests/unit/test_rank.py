@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import arrays
 from service.bandits import ranking, rules
 from service.bandits.inverse_gap import inverse_gap
 from service.bandits.rules import TIE, Scores
-from tests.support.tables import by_arm, table_of
+from tests.support.tables import bounds, by_arm, table_of
 from tests.unit.test_rules import scores
 
 
@@ -69,7 +69,7 @@ def test_a_slot_has_the_chances_of_the_arms_that_are_left(
     arms = len(table.of)
     tries = sorted(arm for arm in untried if arm < arms)
     size = data.draw(st.integers(1, arms))
-    first, slate = ranking.draw(table, size, tries, epsilon, seed)
+    first, slate = ranking.draw(table, size, bounds(tries, epsilon), seed)
     assert first == pytest.approx(chances_left(table, [], tries, epsilon), abs=1e-12)
     assert len(set(slate.arms)) == size
     for slot, (arm, p) in enumerate(zip(slate.arms, slate.propensities, strict=True)):
@@ -83,7 +83,7 @@ def test_the_first_slot_is_drawn_as_one_arm_is(
     table: Scores, data: st.DataObject, epsilon: float, seed: int
 ) -> None:
     size = data.draw(st.integers(1, len(table.of)))
-    first, slate = ranking.draw(table, size, [], epsilon, seed)
+    first, slate = ranking.draw(table, size, bounds(epsilon=epsilon), seed)
     assert first == pytest.approx(rules.floor(rules.probabilities(table), epsilon), abs=1e-12)
     assert slate.arms[0] == rules.choose(first, rules.point_of(seed))
 
@@ -103,7 +103,7 @@ def test_the_chances_of_all_slates_sum_to_one(
     }
     assert sum(chance.values()) == pytest.approx(1.0)
     for seed in seeds(8):
-        _, slate = ranking.draw(table, size, [], epsilon, seed)
+        _, slate = ranking.draw(table, size, bounds(epsilon=epsilon), seed)
         assert exp(slate.log_chance) == pytest.approx(chance[tuple(slate.arms)], abs=1e-12)
 
 
@@ -113,7 +113,7 @@ def test_a_formula_is_that_of_the_arms_that_are_left() -> None:
     means, like = np.array([[0.6, 0.5, 0.2]]), np.array([0, 1, 2, 2])
     table = Scores(means, like, np.array([1, 1, 2]), lambda m, n: inverse_gap(m[None], n, 20.0)[0])
     for seed in seeds(60):
-        first, slate = ranking.draw(table, 2, [], 0.0, seed)
+        first, slate = ranking.draw(table, 2, bounds(), seed)
         assert first == pytest.approx(inverse_gap(means, np.array([1, 1, 2]), 20.0)[0][like])
         if slate.arms == [0, 1]:
             assert slate.propensities[1] == pytest.approx(
@@ -128,7 +128,7 @@ def test_a_chance_that_no_float_holds_has_its_logarithm(draws: int, epsilon: flo
     """100 of 2,000 arms that all tie: 2,000! / 1,900! orders are alike, whatever draws and
     epsilon."""
     table = table_of(np.zeros((draws, 1)), np.zeros(2_000, np.intp))
-    _, slate = ranking.draw(table, 100, [], epsilon, 0)
+    _, slate = ranking.draw(table, 100, bounds(epsilon=epsilon), 0)
     assert slate.log_chance == pytest.approx(-log(perm(2_000, 100)), rel=1e-14)
     assert exp(slate.log_chance) == 0.0
 
@@ -140,7 +140,7 @@ def test_groups_beyond_the_reach_of_a_slate_are_left_out(groups: int) -> None:
     of = chance.permutation(np.arange(300) % groups)
     for rows in (chance.normal(size=(20, groups)), chance.integers(0, 9, (20, groups)) / 9):
         table = table_of(rows, of)
-        _, slate = ranking.draw(table, 30, [], 0.0, 5)
+        _, slate = ranking.draw(table, 30, bounds(), 5)
         for slot, (arm, p) in enumerate(zip(slate.arms, slate.propensities, strict=True)):
             assert p == pytest.approx(chances_left(table, slate.arms[:slot], [], 0.0)[arm])
 
@@ -153,7 +153,7 @@ def test_like_arms_are_ranked_without_a_table_of_them() -> None:
     table = table_of(np.random.default_rng(0).normal(size=(512, 1)), np.zeros(10_000, np.intp))
     tracemalloc.start()
     try:
-        ranking.draw(table, 100, [], 0.0, 0)
+        ranking.draw(table, 100, bounds(), 0)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -164,7 +164,7 @@ def test_one_ranking_of_three_arms_with_a_floor_of_a_tenth() -> None:
     """Shown 0, 1 of 3: .9 + .1 / 3 for the first, and .9 + .1 / 2 for the second of two left."""
     table, found = table_of(np.array([[3.0, 2.0, 1.0]]), np.arange(3)), Counter[tuple[int, ...]]()
     for seed in seeds(2_000):
-        _, slate = ranking.draw(table, 2, [], 0.1, seed)
+        _, slate = ranking.draw(table, 2, bounds(epsilon=0.1), seed)
         found[tuple(slate.arms)] += 1
         if slate.arms == [0, 1]:
             assert slate.propensities == pytest.approx([0.9 + 0.1 / 3, 0.9 + 0.1 / 2])

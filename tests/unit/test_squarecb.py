@@ -22,6 +22,7 @@ from service.serving.rederive import SAME_CHANCE, rounded
 from service.serving.scoring import decide
 from service.state.events import Rewarded, Settled
 from service.state.learner import Learner
+from tests.support.tables import bounds
 
 KINDS = ["dog", "cat", "fish"]
 ONE = np.ones(3, np.intp)
@@ -221,7 +222,7 @@ def seeds(count: int) -> list[int]:
 @pytest.mark.parametrize("size", [2, 3, 6])
 def test_every_slot_weighs_the_gaps_of_the_arms_that_are_left(size: int, epsilon: float) -> None:
     for seed in seeds(100):
-        _, slate = draw(TIED, size, [], epsilon, seed)
+        _, slate = draw(TIED, size, bounds(epsilon=epsilon), seed)
         chances = of_slate(tuple(slate.arms), epsilon)
         assert slate.propensities == pytest.approx(chances, rel=1e-9)
         assert exp(slate.log_chance) == pytest.approx(prod(chances), rel=1e-9)
@@ -229,7 +230,9 @@ def test_every_slot_weighs_the_gaps_of_the_arms_that_are_left(size: int, epsilon
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3])
 def test_slates_are_drawn_as_often_as_is_logged(epsilon: float) -> None:
-    counts = Counter(tuple(draw(TIED, 2, [], epsilon, seed)[1].arms) for seed in seeds(20_000))
+    counts = Counter(
+        tuple(draw(TIED, 2, bounds(epsilon=epsilon), seed)[1].arms) for seed in seeds(20_000)
+    )
     expected = {slate: prod(of_slate(slate, epsilon)) for slate in permutations(range(6), 2)}
     assert sum(expected.values()) == pytest.approx(1.0)
     observed, wanted = zip(*((counts[one], 20_000 * p) for one, p in expected.items()), strict=True)
