@@ -63,7 +63,7 @@ async def timed(look: Look, store: Store, checkpoints: Checkpoints) -> tuple[obj
 
 
 async def compared(decisions: int, folder: Path) -> list[list[str]]:
-    url, rng, checkpoints = f"sqlite:///{folder}/forage.db", Random(1), Checkpoints(folder)
+    url, rng, checkpoints = f"sqlite:///{folder}/forage.db", Random(1), Checkpoints(folder / "kept")
     store = open_store(url)
     name, example = load_definition(EXAMPLE)
     content = {**example.model_dump(mode="json"), "policies": POLICIES, "control": "random"}
