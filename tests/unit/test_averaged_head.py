@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.bandits.heads import Observation, digest
 from service.bandits.heads.averaged import DISCOUNT, AveragedHead, MovingLevel
-from service.bandits.heads.averaged_rows import CROSSES, Rows, Seen
+from service.bandits.heads.averaged_rows import CROSSES, Rows, Seen, Spec
 from service.features.declaration import Features
 from service.features.schema import Array, Schema
 from service.features.view import View
@@ -204,6 +204,61 @@ def test_what_an_arm_that_was_not_learned_says_changes_nothing() -> None:
     head.withdraw(stranger)
     head.spread(np.ones((1, 3)), ["new"])
     assert digest(head) == before
+
+
+LATE = Spec("own", False, 0.9, 0.5)
+"""A member that no head begins with."""
+
+
+def joined(view: View, rows: list[Observation], evidence: float) -> AveragedHead:
+    """A head that LATE joined after these settlements."""
+    head, other = learned(view, rows), AveragedHead(view, "auto")
+    other._start([LATE])
+    for row in rows:
+        other.observe(row)
+    head.join(other.members, other.noises, np.array([evidence]))
+    return head
+
+
+@pytest.mark.parametrize("evidence", [-1.5, 0.7])
+def test_a_member_that_joins_counts_by_its_weight_and_evidence(evidence: float) -> None:
+    view = view_of(3, 0)
+    rows = world(view, 40, seed=7)
+    before, head = learned(view, rows), joined(view, rows, evidence)
+    shares = np.append(before._prior * np.exp(before._evidence), 0.5 * np.exp(evidence))
+    np.testing.assert_allclose(head.weights, shares / shares.sum())
+    *others, (name, weight, _) = head.opinions(rows[0].phi[None], ["a"])
+    assert (len(others), name) == (len(before.members), "own, fading by 0.9")
+    assert weight == pytest.approx(head.weights[-1])
+
+
+def test_a_member_that_joined_learns_on_as_if_it_had_always_been_there() -> None:
+    view = view_of(3, 0)
+    rows = world(view, 80, seed=7)
+    head, always = joined(view, rows[:40], 0.0), AveragedHead(view, "auto")
+    always._start([*always.specs, LATE])
+    for row in rows:
+        always.observe(row)
+    for row in rows[40:]:
+        head.observe(row)
+    found, expected = head.arrays(), always.arrays()
+    assert found.keys() == expected.keys()
+    for name in found.keys() - {"evidence"}:
+        assert np.array_equal(found[name], expected[name]), name
+
+
+@pytest.mark.parametrize(("context", "arm"), [(3, 0), (2, 2), (0, 0)])
+def test_a_restored_head_has_the_members_that_joined(context: int, arm: int) -> None:
+    view = view_of(context, arm)
+    rows = world(view, 60, seed=3)
+    head, twin = joined(view, rows[:30], 0.1), AveragedHead(view, "auto")
+    twin.restore(head.arrays())
+    for row in rows[30:]:
+        head.observe(row)
+        twin.observe(row)
+    assert digest(twin) == digest(head)
+    asked = rows[0].phi[None]
+    assert np.array_equal(head.spread(asked, ["a"]), twin.spread(asked, ["a"]))
 
 
 @pytest.mark.parametrize(("context", "arm"), [(3, 0), (2, 2), (0, 0)])

@@ -399,6 +399,22 @@ def test_auto_without_a_column_is_as_if_it_had_never_been_there(arm: bool) -> No
     assert bits(replay(log.records)) == bits(log.state)
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_members_that_joined_auto_go_on_under_other_columns(gone: bool) -> None:
+    """A copy of each member joined: it says what the member says, whatever columns come or go."""
+    log = visited(automatic(PETS[: 3 if gone else 2]), visits=60)
+    head = log.state.learners["shared"].active.head
+    assert isinstance(head, AveragedHead)
+    twin = copy.deepcopy(head)
+    head.join(twin.members, twin.noises, twin._evidence)
+    log.define(automatic(PETS[: 2 if gone else 3]))
+    found = opinions(log)
+    assert len(found) == 2 * sum(spec.gamma == 1 for spec in twin.specs)
+    for one, other in zip(found[: len(found) // 2], found[len(found) // 2 :], strict=True):
+        assert np.array_equal(one, other)
+    visit(log, Random(3))
+
+
 def opinions(log: Log) -> list[np.ndarray]:
     """Means of all arms for a dog of 5 years, and variances, of each member that does not forget.
 

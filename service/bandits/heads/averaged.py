@@ -23,6 +23,7 @@ from dataclasses import replace
 from math import sqrt
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from service.bandits.heads.averaged_member import TINY, Member
@@ -135,6 +136,14 @@ class Noises:
         self.counts[arm] = kept * (self.counts[arm] + weight)
         self.arms[:, :, arm] = kept * (self.arms[:, :, arm] + weight * both)
 
+    def join(self, others: "Noises", rows: int) -> None:
+        """Take further members, with noises of theirs from the same settlements."""
+        found, theirs = self.arrays(rows), others.arrays(rows)
+        for name, axis in (("squares", 1), ("played", 0), ("arms", 1)):
+            found[name] = np.concatenate((found[name], theirs[name]), axis)
+        self._caps = np.concatenate((self._caps, others._caps))
+        self.restore(found, rows)
+
     def arrays(self, rows: int) -> dict[str, Stored]:
         return {
             "common": np.array([[self.fresh, self.count]]),
@@ -199,7 +208,8 @@ class Effects(NamedTuple):
 
 
 class AveragedHead:
-    """A `Head` of members. Rewards lie in [0, 1] or in any span of 1; rows are those of the view.
+    """A `Head` of members; others may join. Rewards lie in [0, 1] or in any span of 1; rows are
+    those of the view.
 
     settled   settlements that it learned, which count what is forgotten
     """
@@ -208,14 +218,35 @@ class AveragedHead:
 
     def __init__(self, view: View, key: str) -> None:
         self._rows = Rows(view, key)
-        self.members = [Member(spec, self._rows) for spec in self._rows.specs]
-        self.noises = Noises(self._rows.specs)
-        self._prior = np.array([spec.weight for spec in self._rows.specs])
-        self._evidence = np.zeros(len(self.members))
-        self._kept: tuple[Index, Array] | None = None
+        self._start(self._rows.specs)
         self._arms = NameIndex()
         self.rewards, self.moving = RewardSums(), MovingLevel()
         self.settled = 0
+
+    def _start(self, specs: Sequence[Spec]) -> None:
+        """Have members of these kinds, which learned nothing."""
+        self.members = [Member(spec, self._rows) for spec in specs]
+        self.noises = Noises(specs)
+        self._prior = np.array([spec.weight for spec in specs])
+        self._evidence = np.zeros(len(specs))
+        self._kept: tuple[Index, Array] | None = None
+
+    @property
+    def specs(self) -> list[Spec]:
+        return [member.spec for member in self.members]
+
+    def join(self, members: Sequence[Member], noises: Noises, evidence: Array) -> None:
+        """Take further members, which learned of each arm and from each settlement.
+
+        noises     theirs, from the same settlements
+        evidence   (their number,) where 0 is that of the likeliest member until now
+        """
+        self.members = [*self.members, *members]
+        self.noises.join(noises, self.count)
+        self._prior = np.array([spec.weight for spec in self.specs])
+        self._evidence = np.concatenate((self._evidence, evidence))
+        self._evidence -= self._evidence.max()
+        self._kept = None
 
     @property
     def sides(self) -> tuple[Index, Index]:
@@ -404,13 +435,13 @@ class AveragedHead:
         places = self._rows.places(kept._rows, columns)
         self._rows.keep(kept._rows, columns)
         self._arms = NameIndex(kept._arms.by_name)
-        self._evidence, self._kept = kept._evidence.copy(), None
+        self._start(kept.specs)
+        self._evidence = kept._evidence.copy()
         self.noises.restore(kept.noises.arrays(kept.count), kept.count)
         self.rewards = replace(kept.rewards)
         self.moving.restore(kept.moving.array())
         self.settled = kept.settled
         for member, old in zip(self.members, kept.members, strict=True):
-            member.scale(self._rows)
             member.follow(old, places)
 
     # -- state ---------------------------------------------------------------------------------
@@ -437,6 +468,7 @@ class AveragedHead:
     def arrays(self) -> dict[str, Stored]:
         found: dict[str, Stored] = {
             "arms": pack_names(self._arms.by_name),
+            "specs": np.frombuffer(msgspec.json.encode(self.specs), np.uint8),
             "evidence": self._evidence,
             "rewards": self.rewards.array(),
             "moving": self.moving.array(),
@@ -451,13 +483,13 @@ class AveragedHead:
 
     def restore(self, arrays: dict[str, Stored]) -> None:
         self._arms = NameIndex(unpack_names(arrays["arms"]))
-        self._evidence, self._kept = arrays["evidence"].copy(), None
+        self._rows.square, *squares = arrays["squares"].tolist()
+        self._rows.squares = np.array(squares)
+        self._start(msgspec.json.decode(arrays["specs"].tobytes(), type=list[Spec]))
+        self._evidence = arrays["evidence"].copy()
         self.noises.restore(part(arrays, "noises."), self.count)
         self.rewards = RewardSums(*arrays["rewards"].tolist())
         self.moving.restore(arrays["moving"])
         [self.settled] = arrays["settled"].tolist()
-        self._rows.square, *squares = arrays["squares"].tolist()
-        self._rows.squares = np.array(squares)
         for number, member in enumerate(self.members):
-            member.scale(self._rows)
             member.restore(part(arrays, f"{number}."), self.count)

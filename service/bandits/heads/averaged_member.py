@@ -38,11 +38,7 @@ class Member:
         self.spec = spec
         self.own = RecursiveRidge(m, 2 + m0, spec.gamma) if m else None
         self.shared = RecursiveRidge(m0, 2, spec.gamma) if m0 else None
-        self.scale(rows)
-
-    def scale(self, rows: Rows) -> None:
-        """Take the prior deviations of columns from rows whose usual lengths are known anew."""
-        self._reach, self._reach0 = rows.scales(self.spec)
+        self._reach, self._reach0 = rows.scales(spec)
 
     def admit(self, arm: int, now: int) -> None:
         """Give a row to an arm that was not met before."""
