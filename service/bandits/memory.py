@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +25,16 @@ class Memory:
         self.arms: list[str] = []
         self.rewards: list[float] = []
         self.weights: list[float] = []
+        self.imported: list[bool] = []
         self._x = np.empty((64, width))
         self._row_of: dict[tuple[str, str], int] = {}
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @property
+    def _columns(self) -> tuple[list[Any], ...]:
+        return self.positions, self.keys, self.arms, self.rewards, self.weights, self.imported
 
     @property
     def x(self) -> Array:  # (n, width)
@@ -45,6 +51,7 @@ class Memory:
         self.arms.append(settled.arm)
         self.rewards.append(settled.reward)
         self.weights.append(settled.weight)
+        self.imported.append(settled.imported)
 
     def copy(self) -> "Memory":
         twin = Memory(self._x.shape[1], self.limit)
@@ -69,8 +76,7 @@ class Memory:
     def _remove(self, row: int) -> None:
         """Rows after it move up: a few, mostly, since corrections come soon."""
         self._x[row : len(self) - 1] = self._x[row + 1 : len(self)]
-        columns = self.positions, self.keys, self.arms, self.rewards, self.weights
-        for column in columns:
+        for column in self._columns:
             del column[row]
         for place in range(row, len(self)):
             self._row_of[self.keys[place], self.arms[place]] = place
@@ -110,11 +116,8 @@ class Memory:
     def keep(self, mask: npt.NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(mask).tolist()
         self._x = np.concatenate([self.x[rows], np.empty((64, self._x.shape[1]))])
-        self.positions = [self.positions[row] for row in rows]
-        self.keys = [self.keys[row] for row in rows]
-        self.arms = [self.arms[row] for row in rows]
-        self.rewards = [self.rewards[row] for row in rows]
-        self.weights = [self.weights[row] for row in rows]
+        for column in self._columns:
+            column[:] = [column[row] for row in rows]
         self._row_of = {
             pair: row for row, pair in enumerate(zip(self.keys, self.arms, strict=True))
         }
@@ -125,7 +128,7 @@ class Memory:
             yield position, list(rows)
 
     def arrays(self) -> dict[str, Stored]:
-        """Weights are left out where all are 1."""
+        """Weights are left out where all are 1, and what was imported where nothing was."""
         weighs = any(weight != 1 for weight in self.weights)
         return {
             "positions": np.array(self.positions, np.int64),
@@ -133,6 +136,7 @@ class Memory:
             "arms": pack_names(self.arms),
             "rewards": np.array(self.rewards, float),
             **({"weights": np.array(self.weights)} if weighs else {}),
+            **({"imported": np.array(self.imported)} if any(self.imported) else {}),
             "x": self.x,
         }
 
@@ -140,5 +144,6 @@ class Memory:
         self.positions, self.rewards = arrays["positions"].tolist(), arrays["rewards"].tolist()
         self.keys, self.arms = unpack_names(arrays["keys"]), unpack_names(arrays["arms"])
         self.weights = arrays.get("weights", np.ones(len(self))).tolist()
+        self.imported = arrays.get("imported", np.zeros(len(self), bool)).tolist()
         self._x = np.array(arrays["x"], float).reshape(len(self), self._x.shape[1])
         self.keep(np.ones(len(self), bool))

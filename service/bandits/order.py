@@ -78,10 +78,12 @@ class Kept(NamedTuple):
     weight: float
     inline: bool
     defaulted: bool
+    imported: bool
     x: Array
 
     def settled(self, arm: str) -> Settled:
-        return Settled(arm, self.reward, self.x.tolist(), self.inline, self.weight)
+        x, imported = self.x.tolist(), self.imported
+        return Settled(arm, self.reward, x, self.inline, self.weight, imported=imported)
 
 
 class DecisionOrder:
@@ -157,6 +159,7 @@ class DecisionOrder:
                 settled.weight,
                 settled.inline,
                 defaulted,
+                settled.imported,
                 np.array(settled.x),
             )
             heappush(self._queue, (due, self._number, key))
@@ -224,8 +227,8 @@ class DecisionOrder:
             "keys": pack_names(text for key in self._kept for text in key),
             "numbers": np.array([(one.due, one.reward, one.weight) for one in kept]).reshape(-1, 3),
             "flags": np.array(
-                [(one.inline, one.defaulted) for one in kept], dtype=np.uint8
-            ).reshape(-1, 2),
+                [(one.inline, one.defaulted, one.imported) for one in kept], dtype=np.uint8
+            ).reshape(-1, 3),
             "x": np.array([one.x for one in kept]).reshape(len(kept), self._width),
         }
 
@@ -233,7 +236,7 @@ class DecisionOrder:
         self.late, count, self.past, waits, early, self._first_due = arrays["state"].tolist()
         self.count, self.waits, self.early = int(count), bool(waits), int(early)
         self._kept = {}
-        for key, (due, reward, weight), (inline, defaulted), x in zip(
+        for key, (due, reward, weight), (inline, defaulted, imported), x in zip(
             _pairs(unpack_names(arrays["keys"])),
             arrays["numbers"].tolist(),
             arrays["flags"].astype(bool).tolist(),
@@ -241,7 +244,7 @@ class DecisionOrder:
             strict=True,
         ):
             number = len(self._kept)
-            self._kept[key] = Kept(due, number, reward, weight, inline, defaulted, x)
+            self._kept[key] = Kept(due, number, reward, weight, inline, defaulted, imported, x)
         self._number = len(self._kept)
         self._queue = [(kept.due, kept.number, key) for key, kept in self._kept.items()]
         heapify(self._queue)

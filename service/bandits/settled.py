@@ -13,6 +13,7 @@ class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     weight      heads count it as so many settlements: the chance that the user saw it
     slot        whose examination the reward teaches, from 1 on; 0: none
     predicted   reward of the arm under the policy, scaled to [0, 1]; with a slot alone
+    imported    another system showed it: whether its world is this one remains to be seen
     """
 
     arm: str
@@ -22,6 +23,7 @@ class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     weight: float = 1.0
     slot: int = 0
     predicted: float = 0.0
+    imported: bool = False
 
 
 class SettledReward(NamedTuple):

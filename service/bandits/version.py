@@ -169,7 +169,7 @@ class Version:
             phi = self.phi(np.array([settled.x]))
             offset = float(self.offset(phi)[0]) if self.predicts else 0.0
             reward = self.rewarded(settled.reward) - offset
-            row = Observation(settled.arm, phi[0], reward, key, settled.weight)
+            row = Observation(settled.arm, phi[0], reward, key, settled.weight, settled.imported)
             if outcome.was is None:
                 if self.memory is not None:
                     self.memory.add(position, key, settled)
@@ -300,8 +300,8 @@ class Version:
                 arm = memory.arms[row]
                 if unseen is not None and row >= unseen:
                     errors.append(self._error(phi[[row]], arm, rewards[row]))
-                one = Observation(arm, phi[row], rewards[row], memory.keys[row], weights[row])
-                self.head.observe(one)
+                told = memory.keys[row], weights[row], memory.imported[row]
+                self.head.observe(Observation(arm, phi[row], rewards[row], *told))
             self.settled += len(rows)
             if self._share < 1:
                 self._forget(position, len(rows))

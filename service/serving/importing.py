@@ -250,7 +250,7 @@ class Importer:
             decision=row.id,
             policy=row.policy,
             schema_version=row.schema_version,
-            settled=[Settled(shown.arm, reward, shown.x, shown.inline)],
+            settled=[Settled(shown.arm, reward, shown.x, shown.inline, imported=True)],
         )
         mark = {arm_mark(row.id, shown.arm): ArmValue(reward, default=False).text()}
         # Kept for ever: an import may be repeated at any time.

@@ -4,8 +4,11 @@ For 17 kinds of definitions between 30 MB and 1 GB the estimate was between half
 measured peak of a process that learns, decides and takes a snapshot.
 """
 
+from collections.abc import Collection
+
 from service.bandits.heads import DisjointRidgeHead, GradientHead
 from service.bandits.heads.averaged import AveragedHead
+from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.kinds.base import Sizes
 from service.bandits.order import MOST, MOST_NUMBERS
 from service.bandits.version import Version
@@ -26,8 +29,11 @@ VALUE, STRING, ARM, SETTLEMENT = 32, 120, 1_000, 600
 settlement without its row."""
 
 
-def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, int]:
-    """Bytes of each part. arms: in the catalogue; heads: arms with a head of their own, if more."""
+def footprint(
+    definition: Definition, arms: int, heads: int = 0, twins: Collection[str] = ()
+) -> dict[str, int]:
+    """Bytes of each part. arms: in the catalogue; heads: arms with a head of their own, if more;
+    twins: policies whose heads have a twin."""
     schema = Schema(definition.features)
     raw = sum(
         VALUE * width(feature) if feature.type in ("vector", "numeric") else STRING
@@ -49,7 +55,7 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
             heads=max(arms, heads),
         )
         numbers = 6.0 * sizes.parameters  # of the trained and the untrained net, and of one to come
-        numbers += policy.head_numbers(sizes)
+        numbers += policy.head_numbers(sizes) * (1 + (name in twins))
         numbers += policy.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
         if kept := policy.window or (REMEMBERED if policy.change else 0):
             numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
@@ -61,7 +67,7 @@ def footprint(definition: Definition, arms: int, heads: int = 0) -> dict[str, in
 
 def footprint_of(state: State) -> dict[str, int]:
     """Of the present state."""
-    return footprint(state.definition, len(state.arms), heads_of(state))
+    return footprint(state.definition, len(state.arms), heads_of(state), twins_of(state))
 
 
 def heads_of(state: State) -> int:
@@ -73,9 +79,19 @@ def heads_of(state: State) -> int:
     )
 
 
+def twins_of(state: State) -> list[str]:
+    """Policies that imports taught."""
+    heads = {name: learner.active.head for name, learner in state.learners.items()}
+    return [
+        name
+        for name, head in heads.items()
+        if isinstance(head, InformedHead) and head.plain is not None
+    ]
+
+
 def expect_room(quota: int, state: State, definition: Definition, arms: int) -> None:
     """Raises Invalid where an experiment would exceed the quota and its present memory."""
-    parts = footprint(definition, arms, 0 if state.deleted else heads_of(state))
+    parts = footprint(definition, arms, 0 if state.deleted else heads_of(state), twins_of(state))
     wanted = sum(parts.values())
     if wanted <= quota or (not state.deleted and wanted <= sum(footprint_of(state).values())):
         return

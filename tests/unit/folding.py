@@ -140,6 +140,8 @@ class Log:
         context: dict[str, Any] | None = None,
         kind: type[Rewarded | Expired] = Rewarded,
         inline: dict[str, Any] | None = None,
+        *,
+        imported: bool = False,
     ) -> Shown:
         """The first word on arms of a new decision; inline: features, if not in the catalogue."""
         state = self.state
@@ -148,7 +150,7 @@ class Log:
         features = {arm: state.arms[arm] if inline is None else inline for arm in arms}
         own = {arm: state.schema.encode_arm(features[arm]).tolist() for arm in arms}
         rows = [
-            Settled(arm, reward, [*base, *own[arm]], inline is not None)
+            Settled(arm, reward, [*base, *own[arm]], inline is not None, imported=imported)
             for arm, reward in arms.items()
         ]
         event = kind(

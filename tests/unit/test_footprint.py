@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from service.definition.experiment import Definition
-from service.state.footprint import footprint
+from service.state.footprint import footprint, twins_of
+from tests.unit.folding import Log, shop
 
 MIB = 2**20
 
@@ -45,6 +46,17 @@ def test_heads_of_their_own_count_by_arm() -> None:
 def test_heads_of_removed_arms_count_as_well() -> None:
     found = definition(context=199, kind="linucb", disjoint=True)
     assert footprint(found, 10, heads=1_000)["policies.p"] > 50 * footprint(found, 10)["policies.p"]
+
+
+def test_a_head_that_imports_taught_counts_twice() -> None:
+    found = definition(context=199, kind="auto")
+    log = Log()
+    log.define(shop(p={"kind": "auto"}))
+    assert twins_of(log.state) == []
+    log.settle("p", {"toy1": 1.0}, imported=True)
+    assert twins_of(log.state) == ["p"]
+    once, twice = (footprint(found, 100, twins=each)["policies.p"] for each in ((), ("p",)))
+    assert twice == pytest.approx(2 * once, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Imported visits: what policies learn from them is what they would have learned live."""
+"""Imported visits: what policies learn from them is what they would have learned live, and what
+`auto` knows without them."""
 
 from collections.abc import Awaitable, Callable
 from math import ceil
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from service.bandits.heads import digest
+from service.bandits.heads.averaged_informed import InformedHead
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.errors import Gone, Refused
@@ -35,6 +38,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "watcher": {"kind": "lints", "learns_from": "all", "draws": 64},
     "static": {"kind": "static", "hidden": [8], "training": {"first": VISITS, "epochs": 4}},
     "random": {"kind": "random"},
+    "auto": {"kind": "auto"},
 }
 Serve = Callable[[Services], Awaitable[None]]
 
@@ -98,9 +102,9 @@ async def import_all(services: Services) -> None:
     assert await take(services, logged()) == ["imported"] * VISITS
 
 
-async def learn_live(services: Services) -> None:
+async def learn_live(services: Services, policy: str = "linucb") -> None:
     for visit in logged():
-        question = SelectRequest(visit.context, policy="linucb", arms=[visit.arm])
+        question = SelectRequest(visit.context, policy=policy, arms=[visit.arm])
         answer = await services.selector.select(question)
         await services.settlements.reward(RewardRequest(answer.token, reward=visit.reward))
 
@@ -126,6 +130,29 @@ def test_an_imported_log_warm_starts_a_policy_as_if_it_had_learned_it_live(polic
     fresh = states_of(take_nothing)
     assert head_of(imported, policy) != head_of(fresh, policy)
     assert choices(imported, policy) != choices(fresh, policy)
+
+
+def test_auto_knows_what_it_learned_live_without_imports() -> None:
+    """A restarted service knows it too, and its decisions, which count both, can be derived."""
+
+    async def import_for_auto(services: Services) -> None:
+        assert await take(services, logged(), "auto") == ["imported"] * VISITS
+
+    async def serve_auto(services: Services) -> None:
+        await learn_live(services, "auto")
+
+    store = serve(import_for_auto, serve_auto)
+    report = run_virtual(Audit(store, "zooplus").run())
+    assert (report.clean, report.decisions, report.imported) == (True, 2 * VISITS, VISITS)
+    found = []
+    for lives in ((serve_auto,), (import_for_auto, serve_auto)):
+        head = states_of(*lives).learners["auto"].active.head
+        assert isinstance(head, InformedHead)
+        found.append(head)
+    without, both = found
+    assert (without.plain, both.settled) == (None, 2 * VISITS)
+    assert both.plain is not None
+    assert digest(both.plain) == digest(without)
 
 
 async def take_nothing(services: Services) -> None: ...

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from service.bandits import order
 from service.bandits.heads import digest
+from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.order import GRACE_SECONDS, DecisionOrder
 from service.offline.rebuild import rebuild
 from service.serving.scoring import decide
@@ -189,6 +190,29 @@ def test_more_than_fit_are_learned_before_their_time(
     log = opened({"kind": "auto"})
     folded(by_default(log, visits(3_000)), log)
     assert 0 < order_of(log).waiting <= 51
+
+
+def test_a_head_that_starts_anew_knows_what_was_imported() -> None:
+    """Also from a snapshot that holds it."""
+    log = folded(
+        structs.replace(
+            prompt(event),
+            decision=f"i{number}",
+            reward_by=0.0,
+            settled=[structs.replace(event.settled[0], imported=True)],
+        )
+        for number, event in enumerate(by_default(opened({"kind": "auto"}), visits(30, seed=5)))
+    )
+    imported = len(log.records) - 1
+    assert imported > 0
+    state = State.restore(log.state.snapshot())
+    folded(by_default(log, visits(700)), log)
+    assert order_of(log).waits
+    head = learner_of(log).active.head
+    assert isinstance(head, InformedHead)
+    assert head.plain is not None
+    assert head.settled - head.plain.settled == imported
+    assert bits(replay(log.records, state)) == bits(log.state)
 
 
 # -- corrections, erasures, other definitions ------------------------------------------------------

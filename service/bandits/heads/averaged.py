@@ -362,6 +362,11 @@ class AveragedHead:
     # -- learn ---------------------------------------------------------------------------------
 
     def observe(self, row: Observation) -> None:
+        self.learn(row)
+
+    def learn(self, row: Observation) -> tuple[float, float]:
+        """Learn an observation. Return the error of the averaged forecast before it, and the noise
+        that errors are judged by."""
         known, arm = self.count, self._arms.add(_name(row.arm)) - 1
         if arm == known:
             for member in self.members:
@@ -378,18 +383,21 @@ class AveragedHead:
         spread = np.ones_like(variances) if self.separate else 1.0 + variances
         misses = np.square(errors) / spread / common
         loss = 0.5 * (np.log(spread) + (TAILS + 1.0) * np.log1p(misses / TAILS))
+        weights = self.weights
+        error = float(weights @ errors)
         for member, forecast in zip(self.members, forecasts, strict=True):
             member.learn(seen, arm, forecast, reward, row.weight)
         self.noises.learn(arm, errors, variances, row.weight, self.settled)
         if self.settled >= LEVELLED:
-            weights, noises = self.weights, self.noises.of_arm(0, variance, arm)
+            noises = self.noises.of_arm(0, variance, arm)
             deviation = sqrt(weights @ noises * (1.0 + weights @ variances))
-            self.moving.see(row.weight * float(weights @ errors), deviation)
+            self.moving.see(row.weight * error, deviation)
         self._evidence = DISCOUNT * self._evidence - row.weight * loss
         self._evidence -= self._evidence.max()
         self.rewards.add(reward, row.weight)
         self.settled += 1
         self._kept = None
+        return error, float(common)
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Means move exactly, but for what members have forgotten since; noises and weights of the

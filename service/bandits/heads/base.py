@@ -246,6 +246,7 @@ class Observation(NamedTuple):
     phi      (m,) its row
     key      of its decision, for heads that resample settlements
     weight   it counts as so many observations
+    imported as in `Settled`
     """
 
     arm: str
@@ -253,6 +254,7 @@ class Observation(NamedTuple):
     reward: float
     key: str = ""
     weight: float = 1.0
+    imported: bool = False
 
 
 class Head(Protocol):

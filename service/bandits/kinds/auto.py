@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads.averaged import AveragedHead
+from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.heads.averaged_rows import CROSSES, UNITS
 from service.bandits.kinds.base import Exploring, Featured, Sizes
 from service.bandits.linalg import Array, Index
@@ -120,8 +121,8 @@ class Auto(Featured, Exploring):
     def make_rule(self) -> Rule:
         return AverageBound()
 
-    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> AveragedHead:
-        return AveragedHead(view, key)
+    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> InformedHead:
+        return InformedHead(view, key)
 
     def head_numbers(self, sizes: Sizes) -> float:
         """Matrices of each arm, in stacks that double, and of what arms share."""

@@ -1,0 +1,141 @@
+"""An averaged head that another system's visits taught, beside a twin that they did not.
+
+The log of another system is a prior. Where its world is this one, it saves the exploring; where it
+is not, it misleads for as long as it outweighs what is learned here. Which of both is true only
+rewards of this world can say. So both heads learn these, they are averaged, and their forecasts
+decide what the log may count (the question of Zhang et al. 2019, "Warm-starting contextual
+bandits", arXiv 1901.00301).
+"""
+
+from collections.abc import Sequence
+from math import exp
+from typing import NamedTuple
+
+import numpy as np
+
+from service.bandits.heads.averaged import NEGLIGIBLE, AveragedHead, Effects
+from service.bandits.heads.base import HeadHealth, Observation, Stored, part
+from service.bandits.linalg import Array, Index
+from service.features.view import View
+
+PLAIN = 0.25
+"""Least share of the twin, and the first one. Where rewards are rare, no evidence comes in time: so
+much of the twin's width explores then."""
+
+CREDIT, BOUND = 10.0, 9.0
+"""Evidence for imports at first and at most, which gives them no larger share, and the most against
+them. Of the arms that imports call the best, too much is expected even where they are right: the
+credit is spent before that counts. At the bound they do not count at all."""
+
+
+class Half(NamedTuple):
+    """A head, and its share of the mean."""
+
+    share: float
+    head: AveragedHead
+    remark: str
+
+
+class InformedHead(AveragedHead):
+    """Without imports it is an `AveragedHead`. Imports reach it alone; all other settlements reach
+    its twin too.
+
+    plain     the twin, a copy from before the first import; None: nothing was imported
+    against   evidence against imports, from -CREDIT to BOUND: by how much the twin's squared errors
+              are smaller, in units of twice the larger noise; the twin that saw no click yet has
+              almost none
+    """
+
+    def __init__(self, view: View, key: str) -> None:
+        super().__init__(view, key)
+        self._made_of = view, key
+        self.plain: AveragedHead | None = None
+        self.against = -CREDIT
+
+    @property
+    def halves(self) -> list[Half]:
+        """Those that count in a decision."""
+        if self.plain is None:
+            return [Half(1.0, self, "")]
+        informed = (1.0 - PLAIN) * exp(min(0.0, -self.against))
+        share = informed / (informed + PLAIN)
+        plain = Half(1.0 - share, self.plain, ", without imports")
+        if share < NEGLIGIBLE:
+            return [plain._replace(share=1.0)]
+        return [Half(share, self, ""), plain]
+
+    # -- score ---------------------------------------------------------------------------------
+
+    def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
+        if self.plain is None:
+            return super().spread(phi, arms)
+        told = [(half.share, AveragedHead.spread(half.head, phi, arms)) for half in self.halves]
+        mean, width, grown = np.sum([share * np.array(found) for share, found in told], axis=0)
+        return mean, width, grown
+
+    def opinions(self, phi: Array, arms: Sequence[str]) -> list[tuple[str, float, Array]]:
+        return [
+            (name + half.remark, half.share * share, means)
+            for half in self.halves
+            for name, share, means in AveragedHead.opinions(half.head, phi, arms)
+        ]
+
+    def effects(self, row: Array, arm: str) -> Effects:  # (view.width,)
+        told = [(half.share, AveragedHead.effects(half.head, row, arm)) for half in self.halves]
+        return Effects(
+            sum(share * found.constant for share, found in told),
+            np.sum([share * found.columns for share, found in told], axis=0),
+            np.sum([share * found.crosses for share, found in told], axis=0),
+        )
+
+    # -- learn ---------------------------------------------------------------------------------
+
+    def observe(self, row: Observation) -> None:
+        if row.imported and self.plain is None:
+            self.plain = AveragedHead(*self._made_of)
+            self.plain.restore(super().arrays())
+        error, noise = self.learn(row)
+        if row.imported or self.plain is None:
+            return
+        forecast = self.plain.settled > 0
+        own, other = self.plain.learn(row)
+        if not forecast:
+            return
+        gain = row.weight * (error * error - own * own) / (2.0 * max(noise, other))
+        self.against = min(max(self.against + gain, -CREDIT), BOUND)
+
+    def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
+        super().revise(row, was, left)
+        if self.plain is not None and not row.imported:
+            self.plain.revise(row, was, left)
+
+    def withdraw(self, row: Observation, left: float = 1.0) -> None:
+        super().withdraw(row, left)
+        if self.plain is not None and not row.imported:
+            self.plain.withdraw(row, left)
+
+    def follow(self, kept: AveragedHead, columns: Index) -> None:
+        super().follow(kept, columns)
+        if isinstance(kept, InformedHead) and kept.plain is not None:
+            self.plain, self.against = AveragedHead(*self._made_of), kept.against
+            self.plain.follow(kept.plain, columns)
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def health(self) -> HeadHealth:
+        """Of the heavier half."""
+        return AveragedHead.health(max(self.halves, key=lambda half: half.share).head)
+
+    def arrays(self) -> dict[str, Stored]:
+        found = super().arrays()
+        if self.plain is not None:
+            found |= {f"plain.{name}": array for name, array in self.plain.arrays().items()}
+            found["against"] = np.array([self.against])
+        return found
+
+    def restore(self, arrays: dict[str, Stored]) -> None:
+        super().restore(arrays)
+        if own := part(arrays, "plain."):
+            self.plain = AveragedHead(*self._made_of)
+            self.plain.restore(own)
+            [self.against] = arrays["against"].tolist()
