@@ -277,8 +277,11 @@ class AveragedHead:
     def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
         """Return means, widths, and how many times as uncertain each row is as what was shown, all
         (B, K). phi: (B K, view.width), K arms in one context after another."""
-        seen, places = Seen(self._rows, phi, len(arms)), self._places(arms)
-        level, now = self.rewards.level, self.settled
+        return self.spread_of(Seen(self._rows, phi, len(arms)), arms)
+
+    def spread_of(self, seen: Seen, arms: Sequence[str]) -> tuple[Array, Array, Array]:
+        """As `spread`, of rows as members see them."""
+        places, level, now = self._places(arms), self.rewards.level, self.settled
         at, shares = self._counting
         told = [self.members[index].predict(seen, places, level, now) for index in at]
         means, v = np.array(told).swapaxes(0, 1)

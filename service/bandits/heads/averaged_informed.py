@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from service.bandits.heads.averaged import NEGLIGIBLE, AveragedHead, Effects
+from service.bandits.heads.averaged_rows import Seen
 from service.bandits.heads.base import HeadHealth, Observation, Stored, part
 from service.bandits.linalg import Array, Index
 from service.features.view import View
 
-PLAIN = 0.25
+PLAIN = 0.3
 """Least share of the twin, and the first one. Where rewards are rare, no evidence comes in time: so
 much of the twin's width explores then."""
 
@@ -69,8 +70,14 @@ class InformedHead(AveragedHead):
     def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
         if self.plain is None:
             return super().spread(phi, arms)
-        told = [(half.share, AveragedHead.spread(half.head, phi, arms)) for half in self.halves]
-        mean, width, grown = np.sum([share * np.array(found) for share, found in told], axis=0)
+        seen = Seen(self._rows, phi, len(arms))
+        (share, head, _), *others = self.halves
+        mean, width, grown = head.spread_of(seen, arms)
+        for rest, other, _ in others:
+            found = other.spread_of(seen, arms)
+            mean = share * mean + rest * found[0]
+            width = share * width + rest * found[1]
+            grown = share * grown + rest * found[2]
         return mean, width, grown
 
     def opinions(self, phi: Array, arms: Sequence[str]) -> list[tuple[str, float, Array]]:
