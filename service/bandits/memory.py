@@ -16,10 +16,12 @@ class Memory:
 
     The settlements of one event stay or go together. Rows go once the limit is exceeded by an
     eighth, so that heads are rebuilt every `limit / 8` settlements.
+
+    read   how many of them, from the first, late members of a head have learned
     """
 
     def __init__(self, width: int, limit: int | None = None) -> None:
-        self.limit = limit
+        self.limit, self.read = limit, 0
         self.positions: list[int] = []
         self.keys: list[str] = []
         self.arms: list[str] = []
@@ -61,6 +63,10 @@ class Memory:
     def holds(self, key: str, arm: str) -> bool:
         return (key, arm) in self._row_of
 
+    def was_read(self, key: str, arm: str) -> bool:
+        """Whether a settlement is held that late members have learned."""
+        return self._row_of.get((key, arm), self.read) < self.read
+
     def position_of(self, key: str, arm: str) -> int:
         """Return the log position of a settlement that is held."""
         return self.positions[self._row_of[key, arm]]
@@ -75,6 +81,7 @@ class Memory:
 
     def _remove(self, row: int) -> None:
         """Rows after it move up: a few, mostly, since corrections come soon."""
+        self.read -= row < self.read
         self._x[row : len(self) - 1] = self._x[row + 1 : len(self)]
         for column in self._columns:
             del column[row]
@@ -115,6 +122,7 @@ class Memory:
 
     def keep(self, mask: npt.NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(mask).tolist()
+        self.read = int(np.count_nonzero(mask[: self.read]))
         self._x = np.concatenate([self.x[rows], np.empty((64, self._x.shape[1]))])
         for column in self._columns:
             column[:] = [column[row] for row in rows]
@@ -138,6 +146,7 @@ class Memory:
             **({"weights": np.array(self.weights)} if weighs else {}),
             **({"imported": np.array(self.imported)} if any(self.imported) else {}),
             "x": self.x,
+            "read": np.array([self.read]),
         }
 
     def restore(self, arrays: dict[str, Stored]) -> None:
@@ -146,4 +155,5 @@ class Memory:
         self.weights = arrays.get("weights", np.ones(len(self))).tolist()
         self.imported = arrays.get("imported", np.zeros(len(self), bool)).tolist()
         self._x = np.array(arrays["x"], float).reshape(len(self), self._x.shape[1])
+        [self.read] = arrays["read"].tolist()
         self.keep(np.ones(len(self), bool))

@@ -8,6 +8,7 @@ import numpy as np
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads import Bank, Head, LogisticHead
+from service.bandits.heads.averaged import AveragedHead
 from service.bandits.heads.base import (
     HeadHealth,
     Meta,
@@ -38,6 +39,10 @@ WARM_UP, SHORTEST_WARM_UP = 256, 16
 WARM_UP_COST = 2**24
 """Settlements times squared columns that a head learns again at once: 0.05 s."""
 
+LATE_FROM, PACE, MEASURED = 2_048, 8, 4
+"""Settlements after which late members begin to learn those that were; how many of them they learn
+at each new one; the functions that they see are made from every so many."""
+
 
 class Version:
     """Scores come from its head and its bank of draws; settlements move the head alone.
@@ -59,7 +64,9 @@ class Version:
     decays       log positions of the decays that still matter
     doubt        factor of the head's squared errors on rows that its net was not fitted to
     memory       settlements that the head can be rebuilt from: the latest under a window or a test
-                 for changes, and the first warm_up while the scaling is measured
+                 for changes, the first warm_up while the scaling is measured, and all while the
+                 head awaits late members
+    trial        late members of the head, while they learn what is remembered
     without      decisions whose settlements are ignored
     order        in which the head learns; None: as rewards come
     """
@@ -86,7 +93,8 @@ class Version:
         scale = RewardScale.to_unit if standardises else RewardScale.to_shares
         self.rewarded = scale(limits)
         self._first_view, self._new_memory = view, memory
-        self.memory = memory()
+        self.memory = self._memory()
+        self.trial: AveragedHead | None = None
         self.order = order
         self._remembers = settings.window is not None or settings.change
         self.columns = encoder.features(view.width)
@@ -105,6 +113,13 @@ class Version:
         self.decays: list[int] = []
         self.doubt = 1.0
         self.without: frozenset[str] = frozenset()
+
+    @property
+    def _awaits_late(self) -> bool:
+        return isinstance(self.head, AveragedHead) and self.head.awaits_late
+
+    def _memory(self) -> Memory | None:
+        return Memory(self.view.schema.width) if self._awaits_late else self._new_memory()
 
     # -- score ---------------------------------------------------------------------------------
 
@@ -154,7 +169,8 @@ class Version:
             return [(event.decision, outcomes)]
         anew, batches = self.order.take(event, outcomes)
         if anew:
-            self.head, self.memory = self._new_head(), self._new_memory()
+            self.head = self._new_head()
+            self.memory, self.trial = self._memory(), None
             self.view, self.late = self._first_view, False
             self.scaled_on = self.warm_up if self.view.scaling is None else 0
             self.settled, self.decays = 0, []
@@ -176,28 +192,22 @@ class Version:
                 self.head.observe(row)
                 self.settled += 1
                 continue
+            heads = self._heads(key, settled.arm)
             if left := self._remaining(key, outcome):
                 was = self.rewarded(outcome.was) - offset
-                self._correct(row, was, outcome.weighed, left, withdrawn=outcome.withdrawn)
+                for head in heads:
+                    _correct(head, row, was, outcome.weighed, left, withdrawn=outcome.withdrawn)
         fresh = sum(one.was is None for one in outcomes)
         self._forget(position, fresh)
         self._rescale(fresh)
+        self._rehearse(fresh)
 
-    def _correct(
-        self, row: Observation, was: float, weighed: float, left: float, *, withdrawn: bool
-    ) -> None:
-        """Replace an observation of the reward `was` and the weight `weighed` by the row, or
-        withdraw it. left: its share that the head still holds."""
+    def _heads(self, key: str, arm: str) -> list[Head]:
+        """Return the head, and the late members' if they have learned this settlement."""
         assert self.head is not None
-        held = row._replace(weight=weighed)
-        if withdrawn:
-            self.head.withdraw(held._replace(reward=was), left)
-            return
-        self.head.revise(held, was, left)
-        if row.weight > weighed:
-            self.head.observe(row._replace(weight=left * (row.weight - weighed)))
-        elif row.weight < weighed:
-            self.head.withdraw(row._replace(weight=weighed - row.weight), left)
+        if self.trial is not None and self.memory is not None and self.memory.was_read(key, arm):
+            return [self.head, self.trial]
+        return [self.head]
 
     def _rescale(self, fresh: int) -> None:
         """Measure the scaling when the count of settlements reaches a power of two, up to warm_up,
@@ -221,11 +231,43 @@ class Version:
         if moved:
             self.refold(memory, self.begins)
 
+    def _rehearse(self, fresh: int) -> None:
+        """Have late members learn some of what is remembered; once they know it all, they join."""
+        memory, head = self.memory, self.head
+        if memory is None or len(memory) < LATE_FROM or not isinstance(head, AveragedHead):
+            return
+        if head.awaits_late:
+            if self.trial is None:
+                self.trial, memory.read = self.new_trial(), 0
+                self.trial.begin_late(self.phi(memory.x[::MEASURED]))
+            self._teach(self.trial, head, memory, PACE * fresh)
+            if memory.read < len(memory):
+                return
+            head.take(self.trial)
+        self.trial = None
+        if self.scaled_on == self.warm_up:
+            self.memory = None
+
+    def new_trial(self) -> AveragedHead:
+        """Return an empty head for late members, to which imports are as other settlements."""
+        head = self.head
+        assert isinstance(head, AveragedHead)
+        return head.new()
+
+    def _teach(self, trial: AveragedHead, head: AveragedHead, memory: Memory, count: int) -> None:
+        trial.meet(head)
+        start, stop = memory.read, min(memory.read + count, len(memory))
+        phi = self.phi(memory.x[start:stop])
+        for x, row in zip(phi, range(start, stop), strict=True):
+            reward, weight = self.rewarded(memory.rewards[row]), memory.weights[row]
+            trial.observe(Observation(memory.arms[row], x, reward, memory.keys[row], weight))
+        memory.read = stop
+
     def use(self, view: View, scaled_on: int | None = None) -> None:
         """Look through a view whose scaling was measured on so many settlements; None: enough."""
         self.view = view
         self.scaled_on = self.warm_up if scaled_on is None else min(scaled_on, self.warm_up)
-        if self.scaled_on == self.warm_up and not self._remembers:
+        if self.scaled_on == self.warm_up and not (self._remembers or self._awaits_late):
             self.memory = None
 
     def with_copied_head(self) -> "Version":
@@ -285,7 +327,7 @@ class Version:
                  learns them, give the noise: rr - b^T mu is the sum of e^2 / (1 + v) (Bishop 2006,
                  section 3.5)
         """
-        self.head = self._new_head()
+        self.head, self.trial = self._new_head(), None
         if self.head is None:
             return
         self.begins, self.settled, self.decays = begins, 0, []
@@ -346,6 +388,8 @@ class Version:
             arrays["scaling"] = self.view.scaling.values
         if self.head is not None:
             arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
+        if self.trial is not None:
+            arrays |= {f"trial.{name}": array for name, array in self.trial.arrays().items()}
         if self.without:
             arrays["without"] = pack_names(sorted(self.without))
         if self.memory is not None:
@@ -359,12 +403,15 @@ class Version:
         view = self.view
         if view.scaling is not None:
             view = view.with_scaling(view.scaling.with_values(arrays["scaling"]))
-        self.use(view, int(meta["scaled_on"]))
-        self.late = bool(meta["late"])
         self.rewarded = RewardScale(*map(float, meta["rewarded"]))
         self.head = self._new_head()
         if self.head is not None and (own := part(arrays, "head.")):
             self.head.restore(own)
+        self.use(view, int(meta["scaled_on"]))
+        self.late = bool(meta["late"])
+        if own := part(arrays, "trial."):
+            self.trial = self.new_trial()
+            self.trial.restore(own)
         if self.memory is not None and (own := part(arrays, "memory.")):
             self.memory.restore(own)
         if self.order is not None:
@@ -375,3 +422,19 @@ class Version:
         self.doubt = float(meta["doubt"])
         if "without" in arrays:
             self.without = frozenset(unpack_names(arrays["without"]))
+
+
+def _correct(
+    head: Head, row: Observation, was: float, weighed: float, left: float, *, withdrawn: bool
+) -> None:
+    """Replace an observation of the reward `was` and the weight `weighed` by the row, or withdraw
+    it. left: its share that the head still holds."""
+    held = row._replace(weight=weighed)
+    if withdrawn:
+        head.withdraw(held._replace(reward=was), left)
+        return
+    head.revise(held, was, left)
+    if row.weight > weighed:
+        head.observe(row._replace(weight=left * (row.weight - weighed)))
+    elif row.weight < weighed:
+        head.withdraw(row._replace(weight=weighed - row.weight), left)

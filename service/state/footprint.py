@@ -57,7 +57,9 @@ def footprint(
         numbers = 6.0 * sizes.parameters  # of the trained and the untrained net, and of one to come
         numbers += policy.head_numbers(sizes) * (1 + (name in twins))
         numbers += policy.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
-        if kept := policy.window or (REMEMBERED if policy.change else 0):
+        if kept := (
+            policy.window or (REMEMBERED if policy.change else 0) or policy.remembered(sizes)
+        ):
             numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
         if policy.in_order:
             numbers += min(MOST * schema.width, MOST_NUMBERS) + MOST * SETTLEMENT / NUMBER

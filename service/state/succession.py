@@ -55,10 +55,7 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
     meta, arrays = kept.dump()
     old, new = base_meanings(kept.schema), base_meanings(fresh.schema)
     columns = places(view_meanings(kept.view), view_meanings(fresh.view))
-    head, own = kept.active.head, fresh.active.head
-    if isinstance(head, AveragedHead) and isinstance(own, AveragedHead):
-        own.follow(head, columns)
-        arrays |= {f"head.{name}": array for name, array in own.arrays().items()}
+    arrays |= _averaged(kept, fresh, columns)
     if "head.A" in arrays and fresh.policy.net is None:
         ridge = float(fresh.settings.model_dump()["ridge"])
         arrays["head.A"] = _precision(arrays["head.A"], columns, ridge)
@@ -81,6 +78,18 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
     fresh.load({**meta, "births": [*kept.births, fresh.born]}, arrays)
     if fresh.settings.learning and not kept.settings.learning:
         fresh.active.begins = position
+
+
+def _averaged(kept: Learner, fresh: Learner, columns: Index) -> dict[str, Stored]:
+    """Arrays of an averaged head, and of its late members while they learn what was."""
+    found: dict[str, Stored] = {}
+    old, new = kept.active, fresh.active
+    heads = {"head": (old.head, new.head), "trial": (old.trial, old.trial and new.new_trial())}
+    for part, (head, own) in heads.items():
+        if isinstance(head, AveragedHead) and isinstance(own, AveragedHead):
+            own.follow(head, columns)
+            found |= {f"{part}.{name}": array for name, array in own.arrays().items()}
+    return found
 
 
 def _precision(a: Stored, columns: Index, ridge: float) -> Stored:  # (..., m, m) -> (..., k, k)

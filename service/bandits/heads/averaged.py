@@ -12,6 +12,8 @@ they forget, and in their prior (`Spec.reach`):
 | relu          | [1, x, random ReLUs]     | nothing                 | with context, without arms' |
 | shared        | [1, x, w, x (x) w]       | everything              | with features of arms       |
 | hybrid        | both                     | all but an arm's own    | with features of arms       |
+| late          | [1, x, functions of x]   | nothing                 | with context, without arms',|
+|               |                          |                         | once its forecasts are best |
 
 x are the columns of the context, w those of the arm. The hybrid is that of Li et al. 2010
 (arXiv 1003.0146, algorithm 2) by elimination: an arm's own block predicts the reward and the
@@ -25,9 +27,10 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from service.bandits.heads.averaged_member import TINY, Member
-from service.bandits.heads.averaged_rows import Rows, Seen, Spec
+from service.bandits.heads.averaged_rows import LATE, Rows, Seen, Spec
 from service.bandits.heads.base import (
     OUTSIDE,
     Bank,
@@ -64,6 +67,10 @@ would call an arm of dear mistakes certain where the others never vary."""
 
 NEGLIGIBLE = 1e-3
 """Members below this weight are left out of a decision."""
+
+MOST_ARMS = 64
+"""Arms with which late members join and stay: their matrices are the largest, and 2,048 settlements
+tell little of each of more arms."""
 
 LEVELLED = 256
 """Settlements after which errors are tested for a level that moved."""
@@ -144,6 +151,11 @@ class Noises:
         self._caps = np.concatenate((self._caps, others._caps))
         self.restore(found, rows)
 
+    def keep(self, members: npt.NDArray[np.bool_]) -> None:
+        """Go on with some of the members."""
+        self._caps, self.played = self._caps[members], self.played[members]
+        self.squares, self.arms = self.squares[:, members], self.arms[:, members]
+
     def arrays(self, rows: int) -> dict[str, Stored]:
         return {
             "common": np.array([[self.fresh, self.count]]),
@@ -212,11 +224,13 @@ class AveragedHead:
     those of the view.
 
     settled   settlements that it learned, which count what is forgotten
+    _speaks   (members,) whether they have a weight; the others learn, and wait
     """
 
     standardises = True
 
     def __init__(self, view: View, key: str) -> None:
+        self._made_of = view, key
         self._rows = Rows(view, key)
         self._start(self._rows.specs)
         self._arms = NameIndex()
@@ -227,7 +241,7 @@ class AveragedHead:
         """Have members of these kinds, which learned nothing."""
         self.members = [Member(spec, self._rows) for spec in specs]
         self.noises = Noises(specs)
-        self._prior = np.array([spec.weight for spec in specs])
+        self._speaks = np.ones(len(specs), bool)
         self._evidence = np.zeros(len(specs))
         self._kept: tuple[Index, Array] | None = None
 
@@ -235,18 +249,73 @@ class AveragedHead:
     def specs(self) -> list[Spec]:
         return [member.spec for member in self.members]
 
-    def join(self, members: Sequence[Member], noises: Noises, evidence: Array) -> None:
+    def join(
+        self, members: Sequence[Member], noises: Noises, evidence: Array, *, speaks: bool = True
+    ) -> None:
         """Take further members, which learned of each arm and from each settlement.
 
         noises     theirs, from the same settlements
         evidence   (their number,) where 0 is that of the likeliest member until now
+        speaks     whether they have a weight; otherwise they have none until they forecast better
+                   than all others
         """
         self.members = [*self.members, *members]
         self.noises.join(noises, self.count)
-        self._prior = np.array([spec.weight for spec in self.specs])
+        self._speaks = np.concatenate((self._speaks, np.full(len(members), speaks)))
         self._evidence = np.concatenate((self._evidence, evidence))
         self._evidence -= self._evidence.max()
         self._kept = None
+
+    @property
+    def awaits_late(self) -> bool:
+        """Whether late members are still to join."""
+        few = self.count <= MOST_ARMS
+        return few and self.separate and "late" not in self._rows.expansions
+
+    def new(self) -> "AveragedHead":
+        """Return a head over the same rows that learned nothing."""
+        return AveragedHead(*self._made_of)
+
+    def begin_late(self, phi: Array) -> None:  # (n, view.width)
+        """Have late members alone, which see functions that these rows make."""
+        self._rows.measure(phi)
+        self._start(LATE)
+
+    def meet(self, head: "AveragedHead") -> None:
+        """Give rows to the arms of another head, in its order."""
+        for name in head._arms.by_name:
+            self._admit(name)
+
+    def _admit(self, name: str) -> int:
+        """Return the row of an arm, a new one if it was not met before."""
+        known, arm = self.count, self._arms.add(name) - 1
+        if arm == known:
+            for member in self.members:
+                member.admit(arm, self.settled)
+            self.noises.admit(arm)
+        return arm
+
+    def take(self, late: "AveragedHead") -> None:
+        """Have the members of another head join, which learned the same settlements. They have no
+        weight until they forecast better than all others."""
+        late.meet(self)
+        for member in late.members:
+            member.shift(self.moving.moved - late.moving.moved)
+        self._rows.join(late._rows)
+        self.join(late.members, late.noises, np.zeros(len(late.members)), speaks=False)
+
+    def _leave(self) -> None:
+        """Go on without late members."""
+        stay = np.array([spec.own != "late" for spec in self.specs])
+        self.members = [member for member, stays in zip(self.members, stay, strict=True) if stays]
+        self.noises.keep(stay)
+        self._speaks, self._evidence = self._speaks[stay], self._evidence[stay]
+        del self._rows.expansions["late"]
+
+    def _listen(self) -> None:
+        """Give a weight to members that have come to forecast better than all that have one."""
+        squares = self.noises.squares[1]
+        self._speaks |= squares < squares[self._speaks].min()
 
     @property
     def sides(self) -> tuple[Index, Index]:
@@ -259,6 +328,10 @@ class AveragedHead:
         return self._rows.separate
 
     # -- score ---------------------------------------------------------------------------------
+
+    @property
+    def _prior(self) -> Array:  # (members,)
+        return np.array([spec.weight for spec in self.specs]) * self._speaks
 
     @property
     def weights(self) -> Array:  # (members,)
@@ -316,9 +389,12 @@ class AveragedHead:
         d, f = len(x), len(w)
         constant, columns, crosses = 0.0, np.zeros(len(row)), np.zeros((d, f))
         for index, share in zip(*self._counting, strict=True):
-            own, shared = self.members[index].weights(place, self.rewards.level)
+            member = self.members[index]
+            own, shared = member.weights(place, self.rewards.level)
             if own is not None:
-                at_zero, bent = rows.relu_effects(x, own[1 + d :]) if len(own) > 1 + d else (0, 0)
+                at_zero, bent = 0.0, np.zeros(d)
+                if expansion := rows.expansions.get(member.spec.own):
+                    at_zero, bent = expansion.effects(x, own[1 + d :])
                 constant += share * (own[0] + at_zero)
                 columns[rows.context] += share * (own[1 : 1 + d] * x + bent)
             if shared is not None:
@@ -370,11 +446,9 @@ class AveragedHead:
     def learn(self, row: Observation) -> tuple[float, float]:
         """Learn an observation. Return the error of the averaged forecast before it, and the noise
         that errors are judged by."""
-        known, arm = self.count, self._arms.add(_name(row.arm)) - 1
-        if arm == known:
-            for member in self.members:
-                member.admit(arm, self.settled)
-            self.noises.admit(arm)
+        arm = self._admit(_name(row.arm))
+        if self.count > MOST_ARMS and "late" in self._rows.expansions:
+            self._leave()
         seen, reward = Seen(self._rows, row.phi[None], 1), row.reward - self.moving.moved
         variance = self.rewards.spread**2
         level = self.rewards.level if self.rewards.n else reward
@@ -382,7 +456,7 @@ class AveragedHead:
         errors = np.array([reward - level - (each.mean - level * each.one) for each in forecasts])
         variances = np.array([each.variance for each in forecasts])
         # One noise for all: with its own, a fading member would win by its variance alone.
-        common = self.noises.of_arm(1, variance, arm).min()
+        common = self.noises.of_arm(1, variance, arm)[self._speaks].min()
         spread = np.ones_like(variances) if self.separate else 1.0 + variances
         misses = np.square(errors) / spread / common
         loss = 0.5 * (np.log(spread) + (TAILS + 1.0) * np.log1p(misses / TAILS))
@@ -395,8 +469,11 @@ class AveragedHead:
             noises = self.noises.of_arm(0, variance, arm)
             deviation = sqrt(weights @ noises * (1.0 + weights @ variances))
             self.moving.see(row.weight * error, deviation)
-        self._evidence = DISCOUNT * self._evidence - row.weight * loss
-        self._evidence -= self._evidence.max()
+        evidence = DISCOUNT * self._evidence - row.weight * loss
+        evidence -= evidence[self._speaks].max()
+        self._evidence = np.where(self._speaks, evidence, 0.0)
+        if not self._speaks.all():
+            self._listen()
         self.rewards.add(reward, row.weight)
         self.settled += 1
         self._kept = None
@@ -447,7 +524,7 @@ class AveragedHead:
         self._rows.keep(kept._rows, columns)
         self._arms = NameIndex(kept._arms.by_name)
         self._start(kept.specs)
-        self._evidence = kept._evidence.copy()
+        self._evidence, self._speaks = kept._evidence.copy(), kept._speaks.copy()
         self.noises.restore(kept.noises.arrays(kept.count), kept.count)
         self.rewards = replace(kept.rewards)
         self.moving.restore(kept.moving.array())
@@ -481,11 +558,12 @@ class AveragedHead:
             "arms": pack_names(self._arms.by_name),
             "specs": np.frombuffer(msgspec.json.encode(self.specs), np.uint8),
             "evidence": self._evidence,
+            "speaks": self._speaks,
             "rewards": self.rewards.array(),
             "moving": self.moving.array(),
             "settled": np.array([self.settled]),
-            "squares": np.array([self._rows.square, *self._rows.squares]),
         }
+        found |= {f"rows.{name}": each for name, each in self._rows.arrays().items()}
         found |= {f"noises.{name}": each for name, each in self.noises.arrays(self.count).items()}
         for number, member in enumerate(self.members):
             own = member.arrays(self.count)
@@ -494,10 +572,9 @@ class AveragedHead:
 
     def restore(self, arrays: dict[str, Stored]) -> None:
         self._arms = NameIndex(unpack_names(arrays["arms"]))
-        self._rows.square, *squares = arrays["squares"].tolist()
-        self._rows.squares = np.array(squares)
+        self._rows.restore(part(arrays, "rows."))
         self._start(msgspec.json.decode(arrays["specs"].tobytes(), type=list[Spec]))
-        self._evidence = arrays["evidence"].copy()
+        self._evidence, self._speaks = arrays["evidence"].copy(), arrays["speaks"].copy()
         self.noises.restore(part(arrays, "noises."), self.count)
         self.rewards = RewardSums(*arrays["rewards"].tolist())
         self.moving.restore(arrays["moving"])

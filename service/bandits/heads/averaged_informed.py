@@ -49,7 +49,6 @@ class InformedHead(AveragedHead):
 
     def __init__(self, view: View, key: str) -> None:
         super().__init__(view, key)
-        self._made_of = view, key
         self.plain: AveragedHead | None = None
         self.against = -CREDIT
 
@@ -99,7 +98,7 @@ class InformedHead(AveragedHead):
 
     def observe(self, row: Observation) -> None:
         if row.imported and self.plain is None:
-            self.plain = AveragedHead(*self._made_of)
+            self.plain = self.new()
             self.plain.restore(super().arrays())
         error, noise = self.learn(row)
         if row.imported or self.plain is None:
@@ -124,7 +123,7 @@ class InformedHead(AveragedHead):
     def follow(self, kept: AveragedHead, columns: Index) -> None:
         super().follow(kept, columns)
         if isinstance(kept, InformedHead) and kept.plain is not None:
-            self.plain, self.against = AveragedHead(*self._made_of), kept.against
+            self.plain, self.against = self.new(), kept.against
             self.plain.follow(kept.plain, columns)
 
     # -- state ---------------------------------------------------------------------------------
@@ -143,6 +142,6 @@ class InformedHead(AveragedHead):
     def restore(self, arrays: dict[str, Stored]) -> None:
         super().restore(arrays)
         if own := part(arrays, "plain."):
-            self.plain = AveragedHead(*self._made_of)
+            self.plain = self.new()
             self.plain.restore(own)
             [self.against] = arrays["against"].tolist()

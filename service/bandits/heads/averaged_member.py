@@ -115,6 +115,12 @@ class Member:
         if self.shared is not None and looked.shared is not None:
             self.shared.theta[0, 0] += difference * looked.shared[0]
 
+    def shift(self, difference: float) -> None:
+        """Have learned rewards that were smaller by so much."""
+        for block in (self.own, self.shared):
+            if block is not None:
+                block.theta[:, 0] -= difference * block.theta[:, 1]
+
     def follow(self, kept: "Member", places: dict[str, Index]) -> None:
         """Take what was learned of other columns."""
         own, shared = places.get(self.spec.own, NONE), places["shared"]

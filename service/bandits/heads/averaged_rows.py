@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from service.bandits.heads.base import Stored, part
+from service.bandits.heads.expansion import Expansion, measured
 from service.bandits.linalg import Array, Index
 from service.features.view import View
 
@@ -26,7 +28,7 @@ class Spec:
     of sixty columns that say nothing, each arm would have to show so.
     """
 
-    own: Literal["", "own", "relu"]
+    own: Literal["", "own", "relu", "late"]
     shared: bool
     gamma: float
     weight: float
@@ -60,6 +62,9 @@ ALONE = (
 )
 """Members where arms have no features, where they have, and where there is no context either."""
 
+LATE = (Spec("late", False, 1.0, 0.25, (4.0, 0.0)),)
+"""Members that may join those of PLAIN."""
+
 
 class Rows:
     """What members see of rows of a view.
@@ -70,6 +75,7 @@ class Rows:
     square      of the context's length, usually: random features are scaled by it
     squares     (2,) that, and of the length of the shared row without its constant: reaches are
                 scaled by them
+    expansions  functions of the context that members see beside its columns, by kind of row
     separate    whether arms have a context and share nothing. Then members are judged by plain
                 errors: a density would charge a wide member for its width whatever it predicts, and
                 a narrow one would win
@@ -83,17 +89,37 @@ class Rows:
         self.squares = np.maximum([squares[0], np.prod(1.0 + squares) - 1.0], 1.0)
         self.square = float(self.squares[0])
         names = [view.column_name(column) for column in range(view.width)]
-        draws = [_generator(key, names[column]) for column in self.context]
-        if self.specs is PLAIN:
+        self._key, self._names = key, [names[column] for column in self.context]
+        draws = [_generator(key, name) for name in self._names]
+        self.expansions: dict[str, Expansion] = {}
+        self.width = {"own": 1 + d, "": 0}
+        if self.separate:
             self._omega = np.array([draw.standard_normal(UNITS) for draw in draws])
             self._beta = _generator(key, "").standard_normal(UNITS)
+            self._set("relu", self._random())
         self._hash = None
         if d * f > CROSSES:
             arms = [_generator(key, names[column]) for column in self.arm]
             self._hash = _signs(draws), _signs(arms)
         shared = 1 + d + f + min(d * f, CROSSES)
-        self.width = {"own": 1 + d, "relu": 1 + d + UNITS, "": 0}
         self.shared_width = shared if f else 0
+
+    def _set(self, kind: str, expansion: Expansion) -> None:
+        self.expansions[kind] = expansion
+        self.width[kind] = self.width["own"] + expansion.width
+
+    def _random(self) -> Expansion:
+        """Rahimi, Recht 2008, "Weighted sums of random kitchen sinks"; all random features together
+        weigh as much as the linear ones."""
+        length = sqrt(self.square)
+        scales = np.full(UNITS, length / sqrt(UNITS))
+        return Expansion(self._omega / length, self._beta, scales)
+
+    def measure(self, rows: Array) -> None:  # (n, view.width)
+        """Make what late members see, by rows that came."""
+        draws = [_generator(f"{self._key}\0late", name) for name in self._names]
+        levels, length = _generator(f"{self._key}\0late", ""), sqrt(self.square)
+        self._set("late", measured(rows[:, self.context], draws, levels, length))
 
     def scales(self, spec: Spec) -> list[Array]:
         """Return the prior deviations (width,) of a member's own columns and of its shared ones."""
@@ -112,13 +138,38 @@ class Rows:
         self.square = old.square
         held = [gone.isdisjoint(old.context.tolist()), not gone]
         self.squares = np.where(held, old.squares, self.squares)
+        if self.separate:
+            self._set("relu", self._random())
+        if late := old.expansions.get("late"):
+            self._set("late", late.moved(self._context_places(old, columns)))
+
+    def join(self, others: "Rows") -> None:
+        """See what further members see."""
+        self._set("late", others.expansions["late"])
+
+    def arrays(self) -> dict[str, Stored]:
+        found: dict[str, Stored] = {"squares": np.array([self.square, *self.squares])}
+        if late := self.expansions.get("late"):
+            found |= {f"late.{name}": array for name, array in late.arrays().items()}
+        return found
+
+    def restore(self, arrays: dict[str, Stored]) -> None:
+        self.square, *squares = arrays["squares"].tolist()
+        self.squares = np.array(squares)
+        if self.separate:
+            self._set("relu", self._random())
+        if late := part(arrays, "late."):
+            self._set("late", Expansion.restored(late))
+
+    def _context_places(self, old: "Rows", columns: Index) -> Index:
+        """Return where each column of the context was among those of other rows."""
+        return np.array([_place(old.context, column) for column in columns[self.context]], np.intp)
 
     def places(self, old: "Rows", columns: Index) -> dict[str, Index]:
         """Return where each column of what members see was in other rows; -1 for a new one.
         columns: (view.width,) where each column of the view was."""
-        x, w = columns[self.context], columns[self.arm]
-        x = np.array([_place(old.context, column) for column in x], np.intp)
-        w = np.array([_place(old.arm, column) for column in w], np.intp)
+        x = self._context_places(old, columns)
+        w = np.array([_place(old.arm, column) for column in columns[self.arm]], np.intp)
         d, f = len(old.context), len(old.arm)
         own = np.concatenate(([0], np.where(x < 0, -1, 1 + x)))
         crosses = np.where((x[:, None] < 0) | (w < 0), -1, x[:, None] * f + w).ravel()
@@ -127,8 +178,11 @@ class Rows:
         shared = np.concatenate(
             (own, np.where(w < 0, -1, 1 + d + w), np.where(crosses < 0, -1, 1 + d + f + crosses))
         )
-        relu = np.concatenate((own, 1 + d + np.arange(UNITS)))
-        return {"own": own, "relu": relu, "shared": shared}
+        expanded = {
+            kind: np.concatenate((own, 1 + d + np.arange(expansion.width)))
+            for kind, expansion in old.expansions.items()
+        }
+        return {"own": own, "shared": shared, **expanded}
 
     def obstacle(self, old: "Rows", columns: Index) -> str:
         """Why what was learned of other rows does not hold for these; '' if it does."""
@@ -147,12 +201,9 @@ class Rows:
         found[:, 1:] = rows[:, self.context]
         return found
 
-    def relu(self, own: Array) -> Array:  # (B, 1 + d) -> (B, 1 + d + UNITS)
-        """Rahimi, Recht 2008, "Weighted sums of random kitchen sinks"; all random features together
-        weigh as much as the linear ones."""
-        length = sqrt(self.square)
-        bent = np.maximum(own[:, 1:] @ self._omega / length + self._beta, 0.0)
-        return np.concatenate((own, bent * (length / sqrt(UNITS))), axis=1)
+    def expanded(self, kind: str, own: Array) -> Array:  # (B, 1 + d) -> (B, width)
+        """Return [1, x, functions of x]."""
+        return np.concatenate((own, self.expansions[kind](own[:, 1:])), axis=1)
 
     def shared(self, own: Array, arms: Array) -> Array:  # (B, 1 + d), (K, f)
         """Return (B, K, shared_width): [1, x, w, x (x) w] of each context and arm."""
@@ -179,21 +230,6 @@ class Rows:
         x, w = (np.abs(side).argmax(axis=1) for side in self._hash)
         signs = np.outer(*(side.sum(axis=1) for side in self._hash))
         return np.asarray(signs * weights[(x[:, None] + w) % CROSSES])
-
-    def relu_effects(self, x: Array, weights: Array) -> tuple[float, Array]:
-        """Divide the product of these weights with the ReLUs of a context x (d,) among its columns.
-        Return the product at x = 0, and what each column adds to it.
-
-        By integrated gradients from 0 to x (Sundararajan, Taly, Yan 2017), which add up: a ReLU of
-        a + beta divides its change from relu(beta) among the terms of a in proportion.
-        """
-        length = sqrt(self.square)
-        terms = x[:, None] * self._omega / length  # (d, UNITS)
-        a, at_zero = terms.sum(axis=0), np.maximum(self._beta, 0.0)
-        change = np.maximum(a + self._beta, 0.0) - at_zero
-        slope = np.divide(change, a, out=np.zeros_like(a), where=a != 0.0)
-        scaled = weights * (length / sqrt(UNITS))
-        return float(scaled @ at_zero), np.asarray(terms @ (slope * scaled))
 
 
 def _place(columns: Index, column: int) -> int:
@@ -225,15 +261,15 @@ class Seen:
         """raw: (B K, view.width), the arms of one context after another."""
         self._rows, self._raw, self._count = rows, raw, arms
         self.own = rows.own(raw[::arms])
-        self._relu: Array | None = None
+        self._expanded: dict[str, Array] = {}
         self._shared: Array | None = None
 
     def of(self, kind: str) -> Array:  # (B, width)
         if kind == "own":
             return self.own
-        if self._relu is None:
-            self._relu = self._rows.relu(self.own)
-        return self._relu
+        if kind not in self._expanded:
+            self._expanded[kind] = self._rows.expanded(kind, self.own)
+        return self._expanded[kind]
 
     @property
     def shared(self) -> Array:

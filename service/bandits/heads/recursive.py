@@ -160,7 +160,8 @@ class RecursiveRidge:
         return {name: array[:rows] for name, array in own.items()}
 
     def restore(self, arrays: dict[str, Stored], rows: int) -> None:
-        self._reserve(2 * max(rows, 1))
+        """Reserve as many rows as `admit` has: a product rounds by its size."""
+        self._reserve(max(2, 2 ** rows.bit_length()))
         own = {"P": self.P, "theta": self.theta, "last": self.last, "turn": self.turn}
         for name, array in own.items():
             array[:rows] = arrays[name]

@@ -8,14 +8,15 @@ import numpy as np
 from pydantic import model_validator
 
 from service.bandits.encoder import Encoder
-from service.bandits.heads.averaged import AveragedHead
+from service.bandits.heads.averaged import MOST_ARMS
 from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.heads.averaged_rows import CROSSES, UNITS
+from service.bandits.heads.expansion import MOST_FUNCTIONS
 from service.bandits.kinds.base import Exploring, Featured, Sizes
 from service.bandits.linalg import Array, Index
 from service.bandits.policy import Rule
 from service.bandits.rules import highest
-from service.bandits.version import Version
+from service.bandits.version import LATE_FROM, PACE, Version
 from service.features.declaration import INTERCEPT, Features, parts_of
 from service.features.view import View
 
@@ -129,7 +130,14 @@ class Auto(Featured, Exploring):
         d, f = sizes.columns - sizes.arm_columns, sizes.arm_columns
         if not f:
             own = 4 * d * (d + 2) + 2 * (d + UNITS) * (d + UNITS + 2 if d > 1 else 0)
+            if self.remembered(sizes):
+                own += (d + MOST_FUNCTIONS) * (d + MOST_FUNCTIONS + 2)
             return float(3 * sizes.heads * own)
         shared = d + f + min((d - 1) * f, CROSSES)
         own = 2 * d * (d + 2) + d * shared
         return float(3 * sizes.heads * own + 3 * 3 * shared**2)
+
+    def remembered(self, sizes: Sizes) -> int:
+        """While these are learned again, others come."""
+        late = sizes.columns > 1 and not sizes.arm_columns and sizes.heads <= MOST_ARMS
+        return LATE_FROM + LATE_FROM // (PACE - 1) if late else 0

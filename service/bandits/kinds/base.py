@@ -130,6 +130,10 @@ class Kind(Model):
         """Of the head's matrices, at their peak."""
         return float(SHARED * sizes.columns**2)
 
+    def remembered(self, sizes: Sizes) -> int:
+        """Settlements that are kept for members of the head that join late."""
+        return 0
+
     def draw_numbers(self, sizes: Sizes) -> float:
         """Of the draws: of each column of a shared head in four forms, or of each arm."""
         draws = self.policy().draws
