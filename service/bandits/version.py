@@ -327,7 +327,7 @@ class Version:
                  learns them, give the noise: rr - b^T mu is the sum of e^2 / (1 + v) (Bishop 2006,
                  section 3.5)
         """
-        self.head, self.trial = self._new_head(), None
+        self.head = self._new_head()
         if self.head is None:
             return
         self.begins, self.settled, self.decays = begins, 0, []

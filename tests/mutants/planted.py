@@ -306,6 +306,39 @@ MUTANTS: Final = (
         ["tests/unit/test_averaged_head.py"],
     ),
     Mutant(
+        "late members have a weight before they forecast better than all others",
+        [
+            Edit(
+                "service/bandits/heads/averaged.py",
+                "np.zeros(len(late.members)), speaks=False)",
+                "np.zeros(len(late.members)))",
+            )
+        ],
+        ["tests/unit/test_late_members.py"],
+    ),
+    Mutant(
+        "late members learn a correction of a settlement that they are still to learn",
+        [
+            Edit(
+                "service/bandits/version.py",
+                "self.memory is not None and self.memory.was_read(key, arm)",
+                "self.memory is not None",
+            )
+        ],
+        ["tests/unit/test_late_members.py"],
+    ),
+    Mutant(
+        "late members skip a settlement where one that they learned was erased",
+        [
+            Edit(
+                "service/bandits/memory.py",
+                "        self.read = int(np.count_nonzero(mask[: self.read]))\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_late_members.py"],
+    ),
+    Mutant(
         "experiment and idempotency key are joined without a separator",
         [Edit("service/security/token.py", 'f"{experiment}\\0{key}"', 'f"{experiment}{key}"')],
         ["tests/unit/test_token.py", "tests/http/test_idempotency.py"],

@@ -357,6 +357,9 @@ def test_random_features_of_a_column_do_not_depend_on_the_others() -> None:
     few, many = Rows(view_of(2, 0), "auto"), Rows(view_of(3, 0), "auto")
     assert not np.allclose(few._omega[0], few._omega[1])
     assert np.array_equal(many._omega[:2], few._omega)
+    many.keep(few, np.array([0, 1, 2, -1]))
+    x = np.array([[0.5, -1.0, 0.0]])
+    assert np.array_equal(many.expansions["relu"](x), few.expansions["relu"](x[:, :2]))
 
 
 @pytest.mark.parametrize(("context", "arm"), [(60, 0), (20, 4)])

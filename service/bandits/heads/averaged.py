@@ -296,9 +296,8 @@ class AveragedHead:
         return arm
 
     def take(self, late: "AveragedHead") -> None:
-        """Have the members of another head join, which learned the same settlements. They have no
-        weight until they forecast better than all others."""
-        late.meet(self)
+        """Have the members of another head join, which met the same arms and learned the same
+        settlements. They have no weight until they forecast better than all others."""
         for member in late.members:
             member.shift(self.moving.moved - late.moving.moved)
         self._rows.join(late._rows)
