@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import model_validator
 
 from service.bandits.encoder import Encoder
-from service.bandits.heads.averaged import MOST_ARMS
+from service.bandits.heads.averaged import MOST_ARMS, AveragedHead
 from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.heads.averaged_rows import CROSSES, UNITS
 from service.bandits.heads.expansion import MOST_FUNCTIONS
