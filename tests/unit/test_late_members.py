@@ -9,6 +9,7 @@ import pytest
 from service.bandits import version
 from service.bandits.heads import averaged, digest
 from service.bandits.heads.averaged import AveragedHead
+from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.heads.expansion import EACH, MOST_FUNCTIONS, Expansion, measured
 from service.bandits.linalg import Array
 from service.bandits.version import PACE, Version
@@ -44,7 +45,7 @@ def definition(arms: int = 3, **context: Any) -> dict[str, Any]:
     }
 
 
-def visits(log: Log, count: int, seed: int = 0) -> None:
+def visits(log: Log, count: int, seed: int = 0, *, imported: bool = False) -> None:
     """Rewards by the product of two numbers, which no column alone tells."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
@@ -53,7 +54,12 @@ def visits(log: Log, count: int, seed: int = 0) -> None:
         arm = int(rng.integers(len(log.state.arms)))
         x, y = list(told.values())[:2] if len(told) > 1 else (1.0, 1.0)
         good = (x * y > 0) == (arm == 0)
-        log.settle("p", {f"arm{arm}": float(rng.random() < (0.9 if good else 0.1))}, told)
+        log.settle(
+            "p",
+            {f"arm{arm}": float(rng.random() < (0.9 if good else 0.1))},
+            told,
+            imported=imported,
+        )
 
 
 def visited(count: int, seed: int = 0, **context: Any) -> Log:
@@ -200,6 +206,25 @@ def test_a_snapshot_goes_on_to_the_same_bits(count: int) -> None:
     restored = State.restore(log.state.snapshot())
     visits(log, 30, seed=4)
     assert bits(replay(log.records, restored)) == bits(log.state)
+    assert bits(replay(log.records)) == bits(log.state)
+
+
+@pytest.mark.parametrize("count", [FROM + 2, LAST + 3])
+def test_after_imports_the_half_that_learned_them_has_late_members(count: int) -> None:
+    """They learn imports as that half does, and its twin goes on without them."""
+    log = Log()
+    log.define(definition())
+    visits(log, 20, imported=True)
+    visits(log, count - 20, seed=1)
+    head = head_of(log)
+    assert isinstance(head, InformedHead)
+    assert head.plain is not None
+    assert (names(head)[-1] == "late") == (count > LAST)
+    assert "late" not in names(head.plain)
+    trial = active(log).trial
+    assert trial is None or not isinstance(trial, InformedHead)
+    again = State.restore(log.state.snapshot())
+    assert bits(again) == bits(log.state)
     assert bits(replay(log.records)) == bits(log.state)
 
 
