@@ -115,7 +115,8 @@ def _course(visits: list[Record], groups: Sequence[str], health: list[Health]) -
 
 
 def reference_ctr(results: Results) -> tuple[Array, Array] | None:
-    """Expected CTR of the oracle and of uniform showing at each visit; None: not known."""
+    """Return the expected CTR of the oracle and of uniform showing at each visit; None: not
+    known."""
     if not results.references:
         return None
     starts = [reference.from_visit for reference in results.references] + [results.run.visits]
