@@ -160,8 +160,8 @@ def assemble(
     clock: Clock = SYSTEM,
     rng: Random | None = None,
 ) -> Services:
-    """The parts over an open store. Raises ConfigurationError for a file of keys that cannot be
-    read."""
+    """Assemble the parts over an open store. Raises ConfigurationError for a file of keys that
+    cannot be read."""
     telemetry, sealer = Telemetry(clock), TokenSealer(secrets, rng)
     connections, max_connections = set[Any](), connection_limit(settings)
     telemetry.connections.set_function(connections.__len__)
@@ -213,7 +213,7 @@ def assemble(
 
 
 def _warn_of_large(services: Services) -> None:
-    """Of what the log has, which is served whatever it takes."""
+    """Warn about existing experiments that are too large; they are served anyway."""
     quota = services.settings.experiment_memory_bytes
     for name, state in services.log.replicas.states.items():
         if (taken := sum(footprint_of(state).values())) > quota:

@@ -59,6 +59,6 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
 
 def not_found(what: str, name: str, known: Collection[str], path: str = "") -> NotFound:
-    """The error for a name of a policy, an arm or an experiment that nothing has."""
+    """Return the error for a name of a policy, an arm or an experiment that nothing has."""
     say = f"there is no {what} {quoted(name)}{suggestion(name, known)}"
     return NotFound(say, path=path or what)

@@ -55,7 +55,8 @@ SERVICE_LINK = re.compile(
 
 
 def is_service_link(setting: str, value: object) -> bool:
-    """Whether Kubernetes set the variable of this setting: FORAGE_PORT=tcp://10.96.0.12:8000."""
+    """Say whether Kubernetes set the variable of this setting:
+    FORAGE_PORT=tcp://10.96.0.12:8000."""
     return setting not in URLS and isinstance(value, str) and "://" in value
 
 
@@ -75,8 +76,8 @@ class _Own(PydanticBaseSettingsSource):
 
 
 def variables_of(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The variables of the environment and those of the file that FORAGE_ENV_FILE names, in upper
-    case."""
+    """Return the variables of the environment and those of the file that FORAGE_ENV_FILE names, in
+    upper case."""
     file = dotenv_values(environment.get(ENV_FILE) or os.devnull, encoding=ENCODING)
     return (
         {name.upper(): value for name, value in environment.items()},
@@ -292,7 +293,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
-        """From options, the environment, and the file that FORAGE_ENV_FILE names: the first that
+        """Read options, the environment, and the file that FORAGE_ENV_FILE names: the first that
         has a setting, or names the file of a secret, holds. Raises ConfigurationError."""
         file = os.environ.get(ENV_FILE) or None
         if file is not None:
@@ -319,12 +320,13 @@ class Settings(BaseSettings):
         return settings
 
     def read_again(self) -> Self:
-        """As they are now, with the same options. Raises ConfigurationError."""
+        """Read the settings as they are now, with the same options. Raises ConfigurationError."""
         return self.read(self._options)
 
     @classmethod
     def ignored(cls, environment: Mapping[str, str]) -> list[str]:
-        """A warning for each variable, of these and of FORAGE_ENV_FILE, that sets nothing."""
+        """Return a warning for each variable, of these and of FORAGE_ENV_FILE, that sets
+        nothing."""
         files = [name + FILE.lower() for name in SECRETS]
         settings = [*cls.model_fields, *files]
         known, warnings = {f"{PREFIX}{name.upper()}" for name in settings}, list[str]()

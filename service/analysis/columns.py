@@ -141,16 +141,16 @@ class Columns:
     def intervals(
         self, policy: str, confidence: float
     ) -> tuple[Interval, Interval] | tuple[None, None]:
-        """The intervals of its value, and of its difference to the log, that hold at all times;
-        None where it is not watched."""
+        """Return the intervals of a policy's value, and of its difference to the log, that hold at
+        all times; None where it has none."""
         watched = self._own[policy].watched
         if watched is None:
             return None, None
         return watched.intervals(self.reward, self.group, confidence)
 
     def unsupported(self, policy: str) -> tuple[float, dict[str, float]]:
-        """The share of what a policy would show that the log could not have shown, in all and by
-        arm, the largest first."""
+        """Return the share of what a policy would show that the log could not have shown: in all,
+        and by arm with the largest first."""
         own, count = self._own[policy], max(len(self), 1)
         by_arm = sorted(own.unsupported.items(), key=lambda each: -each[1])
         return float(own.rows["missing"].sum()) / count, {arm: mass / count for arm, mass in by_arm}
@@ -184,7 +184,7 @@ class Columns:
         return meta, arrays
 
     def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
-        """Raises KeyError or ValueError where they do not fit."""
+        """Restore what `parts` gave. Raises KeyError or ValueError where it does not fit."""
         self._makers = {name: place for place, name in enumerate(meta["makers"])}
         self.slates, self.untold = meta["slates"], meta["untold"]
         self.shortlists = Counter(meta["shortlists"])

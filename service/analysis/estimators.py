@@ -53,7 +53,7 @@ class Logged:
     range: tuple[float, float] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a shown arm had no chance of being shown, or columns differ."""
+        """Raise ValueError where a shown arm had no chance of being shown, or columns differ."""
         if not (self.behaviour > 0).all():
             raise ValueError("an arm was shown that had no chance of it")
         columns = [self.behaviour, self.target, self.guess, self.target_guess]
@@ -102,9 +102,9 @@ def switch(log: Logged, threshold: float) -> Terms:
 
 
 def choose_threshold(log: Logged) -> float:
-    """The lowest threshold whose interval (two standard errors to each side) still meets those of
-    all higher ones: what it adds in bias cannot be told from chance (Lepski's rule; Su, Srinath &
-    Krishnamurthy 2020, "Adaptive estimator selection for off-policy evaluation")."""
+    """Choose the lowest threshold whose interval (two standard errors to each side) still meets
+    those of all higher ones: what it adds in bias cannot be told from chance (Lepski's rule; Su,
+    Srinath & Krishnamurthy 2020, "Adaptive estimator selection for off-policy evaluation")."""
     seen = log.weight[log.weight > 0]
     found, low, high = float("inf"), -float("inf"), float("inf")
     steps = np.quantile(seen, np.linspace(1.0, 0.5, THRESHOLDS)).tolist() if len(seen) else []
@@ -152,8 +152,8 @@ def estimate(log: Logged, confidence: float = 0.95) -> dict[str, EstimateAnswer]
 
 
 def over_logged(log: Logged, confidence: float) -> tuple[float, Interval]:
-    """How much more the target would have earned a decision than the log did, doubly robust, with
-    its adjusted interval: of the difference in each decision."""
+    """Estimate how much more the target would have earned a decision than the log did: doubly
+    robust, with the adjusted interval of the difference in each decision."""
     terms = doubly_robust(log)
     top, bottom, weight = grouped(log.group, terms.top - log.reward, terms.bottom, log.weight)
     low, high = _rewards_seen(log)

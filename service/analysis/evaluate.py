@@ -162,8 +162,8 @@ def _by_start(
 
 
 def ranked(values: Iterable[PolicyEvaluation]) -> list[PolicyEvaluation]:
-    """The best first, by the doubly robust estimate, or of shadows, which may have other decisions,
-    by what they surely earn over the log; those without an estimate last."""
+    """Rank policies, the best first: by the doubly robust estimate, or shadows, which may have
+    other decisions, by what they surely earn over the log. Those without an estimate come last."""
 
     def worth(value: PolicyEvaluation) -> float:
         if value.over_logged_watched is not None:

@@ -10,7 +10,7 @@ FIRST_SLOT = "reward_of_first_slot"
 
 
 def sentence(found: EvaluationAnswer) -> str:
-    """What to conclude, and what to do where the log cannot tell."""
+    """Say what to conclude, and what to do where the log cannot tell."""
     told = [each for each in found.policies if not each.refused]
     if found.shadows and not found.policies:
         return (
@@ -49,8 +49,8 @@ def sentence(found: EvaluationAnswer) -> str:
 
 
 def over(found: EvaluationAnswer, value: PolicyEvaluation) -> Interval | None:
-    """What to show of a policy's difference to the log: of shadows, which people watch, the
-    interval that holds at all times at once."""
+    """Return the interval to show of a policy's difference to the log: of shadows, which people
+    look at again and again, the one that holds at all times at once."""
     return value.over_logged_watched if found.shadows else value.over_logged_interval
 
 
@@ -63,7 +63,7 @@ def _much(end: float, value: PolicyEvaluation) -> str:
 
 
 def table(found: EvaluationAnswer, *, every: bool = False) -> str:
-    """The answer in a sentence, and a line for each policy; every: and each estimator."""
+    """Return the answer in a sentence and a line for each policy; every: and each estimator."""
     lines = [found.sentence, "", _head(found)]
     first_slot = found.metric == FIRST_SLOT
     if found.logged.value is not None:

@@ -269,7 +269,7 @@ class DecisionHistory:
                 self._settled.append(key_of(event.decision, outcome.settled.arm), value, position)
 
     def _take_row(self, row: KeptRow) -> None:
-        """Raises UnknownSchema."""
+        """Take a row of the log. Raises UnknownSchema."""
         found = _readable(row)
         if found is None:
             self.unreadable += 1
@@ -321,7 +321,7 @@ class DecisionHistory:
 
     @classmethod
     def restored(cls, kept: bytes) -> "DecisionHistory":
-        """Raises Damaged or UnknownSchema."""
+        """Restore a history from what `kept` gave. Raises Damaged or UnknownSchema."""
         meta, arrays = codec.unpack(kept, LAYOUT)
         found = cls()
         found.place = msgspec.convert(meta["place"], Place)

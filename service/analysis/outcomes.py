@@ -57,7 +57,7 @@ class Outcomes:
         return len(self.policy)
 
     def of(self, names: set[str]) -> npt.NDArray[np.bool_]:
-        """Whether one of these policies decided, (n,)."""
+        """Say of each row whether one of these policies decided, (n,)."""
         return np.isin(
             self.policy, [place for place, name in enumerate(self.names) if name in names]
         )

@@ -45,7 +45,7 @@ def refusal(
     learned_from: int | None,
     request: EvaluationRequest,
 ) -> str | None:
-    """None where the log can tell."""
+    """Say why the log cannot tell the value of a policy; None where it can."""
     if not len(columns):
         return "there is no decision to evaluate on"
     if columns.slates and not request.first_slot:

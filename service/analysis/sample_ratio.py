@@ -52,7 +52,7 @@ class Counts:
         return np.array([self.names[name] for name in names])
 
     def mismatch(self, what: str, alpha: float) -> Mismatch | None:
-        """The name that is farthest beyond its bound."""
+        """Return the name that is farthest beyond its bound; None where all are within."""
         observed, expected, v = self.sums[:, : len(self.names)]
         off = np.abs(observed - expected)
         if not (off > 0).any():

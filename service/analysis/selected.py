@@ -44,11 +44,11 @@ class SelectedDecisions:
         return len(self.numbers)
 
     def since(self, position: int) -> "SelectedDecisions":
-        """Those made at a position or later."""
+        """Return the decisions made at a position or later."""
         return self._part(slice(int(np.searchsorted(self.positions, position)), None))
 
     def before(self, position: int) -> "SelectedDecisions":
-        """Those made at earlier positions."""
+        """Return the decisions made at earlier positions."""
         return self._part(slice(int(np.searchsorted(self.positions, position))))
 
     def _part(self, rows: slice) -> "SelectedDecisions":

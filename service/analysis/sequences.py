@@ -140,7 +140,7 @@ def sum_of_squares(e: Array, unit: Index, other: Array | None = None) -> Array:
     order, first = _by_unit(unit)
 
     def earlier(values: Array) -> Array:
-        """Sums over the earlier rows of the unit."""
+        """Sum over the earlier rows of the same unit."""
         sums, found = before(values[order]), np.empty_like(values)
         found[order] = sums - sums[first]
         return found
@@ -186,7 +186,7 @@ class Watched:
         return self.sums[rows] / count, radius(self.v[rows], self.scale, self._alpha) / count
 
     def estimate(self) -> Estimate:
-        """The mean of all rows."""
+        """Estimate the mean of all rows."""
         count = len(self.sums)
         [mean], [half] = self.at(np.array([count - 1]))
         once = float(ndtri(1 - self._alpha / 2) * np.sqrt(self.v[-1])) / count
@@ -196,7 +196,8 @@ class Watched:
         )
 
     def safe_since(self) -> int | None:
-        """The row from which on the interval has left out 0 up to the end; None: it holds 0."""
+        """Return the row from which on the interval has left out 0 up to the end; None: it holds
+        0."""
         evidence = log_evidence(np.abs(self.sums), self.v, self.scale)
         holds = np.flatnonzero(evidence <= log(2 / self._alpha))
         if not len(holds):

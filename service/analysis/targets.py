@@ -63,7 +63,8 @@ def read_definitions(path: Path) -> dict[str, PolicyFields]:
 
 
 def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields]) -> DefinitionJson:
-    """A definition with policies that get no traffic and learn from all of it.
+    """Return a copy of a definition with more policies, which get no traffic and learn from all of
+    it.
 
     Raises ConfigurationError where they are wrong, or do not fit the experiment.
     """
@@ -89,8 +90,8 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
 
 
 def regression(definition: DefinitionJson) -> PolicyFields:
-    """Settings of the regression: over context, arm and crosses; over the context for each arm
-    apart where arms have no features."""
+    """Return the settings of the regression: over context, arm and crosses; over the context for
+    each arm apart where arms have no features."""
     whole = Definition.model_validate(definition)
     features = whole.features
     if not features.arm:
@@ -113,8 +114,8 @@ class ExtraPolicies:
     faults: dict[str, str] = field(default_factory=dict)
 
     def into(self, event: ExperimentDefined) -> ExperimentDefined:
-        """The event with those that fit it (a feature may have come later). A policy that served
-        under one of their names decides as it did."""
+        """Return the event with those policies that fit it (a feature may have come later). A
+        policy that served under one of their names decides as it did."""
         served = Definition.model_validate(event.definition).serving
         self.faults = {}
         whole = with_policies(event.definition, {GUESS: regression(event.definition)})
@@ -174,7 +175,8 @@ async def _train(store: Store, state: State, learner: Learner, position: int, at
 
 
 def frozen(state: State, learner: Learner) -> Learner:
-    """A copy of the policy that the fold does not change. It tries no arm for its own sake."""
+    """Copy a policy, so that the fold does not change it. The copy tries no arm for its own
+    sake."""
     twin = Learner(
         state.name,
         learner.name,
@@ -190,7 +192,7 @@ def frozen(state: State, learner: Learner) -> Learner:
 
 
 def guesses(state: State, context: Array, candidates: Candidates) -> Array:  # (K,)
-    """Of the reward of each candidate, from earlier rewards; within the range of rewards."""
+    """Predict the reward of each candidate from earlier rewards, within the range of rewards."""
     learner = state.learners[GUESS]
     version = learner.active
     phi = version.encoder(learner.view.design(context[None], candidates.x))

@@ -113,8 +113,8 @@ class _Judge:
         self._limits, self._span = (low, high), high - low
 
     def uplifts(self) -> list[Uplift]:
-        """Of each policy, and of all together where there are several; none before any decision
-        counts."""
+        """Return the uplift of each policy, and of all together where there are several; none
+        before any decision counts."""
         others = [name for name in self._starts if name != self._control]
         compared: list[str | None] = [*others, None] if len(others) > 1 else [*others]
         found = [self._uplift(name, ALPHA / len(compared)) for name in compared]
@@ -137,7 +137,7 @@ class _Judge:
         return max((self._starts[name] for name in names), key=lambda start: start.position)
 
     def _terms(self, names: set[str], rows: Index) -> Terms:
-        """Of policies taken as one."""
+        """Return the terms of several policies taken as one."""
         drawn = self._outcomes.of(names)
         chance = self._outcomes.chance
         if len(names) > 1:
@@ -170,7 +170,7 @@ class _Judge:
         )
 
     def _uplift(self, name: str | None, alpha: float) -> Uplift | None:
-        """None: no decision counts yet."""
+        """Return the uplift of a policy, or of all taken as one; None: no decision counts yet."""
         start = self._since(self._control, *([] if name is None else [name]))
         rows, repeats = self._rows(start)
         if not len(rows):
@@ -222,15 +222,15 @@ class _Judge:
 
 
 def effective_units(chance: Array, unit: Index) -> Array:
-    """The visitors that a policy drawn with a chance has after each decision, in effect, (n,): the
-    number of equally frequent ones with whom its mean would be as uncertain."""
+    """Return the effective number of visitors that a policy drawn with a chance has after each
+    decision, (n,): as many equally frequent ones would leave its mean as uncertain."""
     count = np.arange(1, len(unit) + 1)
     found: Array = count**2 / sum_of_squares(1 / np.sqrt(chance), unit)
     return found
 
 
 def _first_with_enough(effective: Array) -> int | None:
-    """The row from which on there are enough units, in effect."""
+    """Return the row from which on there are effectively enough units; None: there never are."""
     few = np.flatnonzero(effective < LEAST_UNITS)
     first = int(few[-1]) + 1 if len(few) else 0
     return first if first < len(effective) else None

@@ -70,7 +70,7 @@ class Forecast:
 
 
 def of_one(control: str, uplift: Uplift, ahead: Forecast) -> str:
-    """An uplift in a sentence."""
+    """Put an uplift into a sentence."""
     who = _who(uplift)
     if uplift.state == "open":
         return f"No difference between `{control}` and {who} can be told yet: {ahead.sentence()}."
@@ -94,7 +94,8 @@ def too_few(uplift: Uplift, least: int) -> str:
 
 
 def of_rows(mismatch: Mismatch | None, lost: int) -> str:
-    """Whether the rows can be trusted, and that some are known to be lost, whatever they held."""
+    """Say whether the rows can be trusted, and that some are known to be lost, whatever they
+    held."""
     text = of_mismatch(mismatch) if mismatch else FITS
     return f"{text} The log has lost {lost:,} decisions or more." if lost else text
 
@@ -108,7 +109,7 @@ def of_mismatch(found: Mismatch) -> str:
 
 
 def of_all(uplifts: Sequence[Uplift], means: Sequence[PolicyMean]) -> tuple[State, str]:
-    """What holds of an experiment, in a sentence or two."""
+    """Say what holds of an experiment, in a sentence or two."""
     single = [each for each in uplifts if each.policy is not None]
     if not single:
         return "refused", NOTHING_SETTLED

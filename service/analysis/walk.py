@@ -45,7 +45,8 @@ SURE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class LoggedDecision:
-    """
+    """A decision of the log, with what estimates need of it.
+
     number      of its row; position: of the state that made it
     shown       which of the arms was shown (first)
     behaviour   (K,) the chance that the log shows each with; None where only that of the shown arm
@@ -173,8 +174,8 @@ class Walk:
             yield position, replica.state
 
     async def _states(self) -> AsyncIterator[tuple[int, State | None]]:
-        """Each position of the log, and the state there; None before an origin where the fold has
-        to begin, because earlier events were trimmed."""
+        """Yield each position of the log and the state there; None before an origin where the fold
+        has to begin, because earlier events were trimmed."""
         kept = await origin_of(self._store, self._name)
         origin = None if kept is None else State.restore(kept)
         replica = Replica(self._store, State(self._name))
@@ -193,7 +194,8 @@ class Walk:
             yield step.position, None if step.waits else replica.state
 
     async def _fold(self, replica: Replica, position: int, event: AnyEvent) -> None:
-        """An erased event is skipped: heads lack it from here on."""
+        """Fold an event into the replica. An erased event is skipped: heads lack it from here
+        on."""
         if isinstance(event, ExperimentDefined):
             event = self._added.into(event)
         elif isinstance(event, Tombstone):
@@ -208,7 +210,7 @@ class Walk:
     # -- a decision ----------------------------------------------------------------------------
 
     def _evaluate(self, state: State, number: int, decision: Decision) -> LoggedDecision | None:
-        """None, and counted as left out, where it cannot be evaluated."""
+        """Evaluate a decision; None, and counted as left out, where that cannot be done."""
         if state.deleted or any(name not in state.learners for name in self._policies):
             self.left_out[ABSENT] += 1
             return None
@@ -258,10 +260,10 @@ class Walk:
     def _behaviour(
         self, state: State, decision: Decision, chances: Callable[[Learner], Array]
     ) -> Array | None:
-        """The chance of each arm to be shown, over the draw of the arm and, where chance assigned
-        the policy, over that draw, too: sum_j share_j p_j (the balance heuristic; Agarwal et al.
-        2017 for many loggers). The draw of the arm alone, where another policy would have had other
-        arms to draw from."""
+        """Return the chance of each arm to be shown, over the draw of the arm and, where chance
+        assigned the policy, over that draw, too: sum_j share_j p_j (the balance heuristic; Agarwal
+        et al. 2017 for many loggers). Only the draw of the arm counts where another policy would
+        have had other arms to draw from."""
         if not decision.probabilities:
             return None
         own = np.array(decision.probabilities)
@@ -294,6 +296,6 @@ def chosen_otherwise(
 
 
 def _retrieves(state: State, learner: Learner) -> bool:
-    """Whether a policy chooses candidates itself where a request names none."""
+    """Say whether a policy chooses candidates itself where a request names none."""
     retrieve = learner.policy.retrieve
     return retrieve is not None and retrieve < len(state.rows)

@@ -41,7 +41,7 @@ def about(
         bool, Option("--version", help="Print the version.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
-    """An online recommendation service that learns from every click.
+    """Run an online recommendation service that learns from every click.
 
     `POST /select` chooses what to show and gives its probability, `POST /reward` reports the
     outcome. Begin with:

@@ -77,7 +77,7 @@ def _dumped(models: Mapping[str, BaseModel]) -> dict[str, Settings]:
 
 
 def _rules(definition: Definition) -> dict[str, object]:
-    """All settings that are no part of a table, by their paths."""
+    """Return all settings that are no part of a table, by their paths."""
     rules = definition.reward.model_dump(mode="json")
     others = {"control": definition.control, "max_vector": definition.max_vector}
     return {f"reward.{name}": value for name, value in rules.items()} | others

@@ -49,7 +49,7 @@ thirty thousand of them took four seconds."""
 
 
 def without_nulls(given: object) -> object:
-    """A mapping without its members that are null: they count as left out."""
+    """Drop the members of a mapping that are null: they count as left out."""
     if isinstance(given, dict) and None in given.values():
         return {name: value for name, value in given.items() if value is not None}
     return given
@@ -61,8 +61,8 @@ def unknown(name: str, known: Collection[str]) -> str:
 
 
 def faults_of(errors: Sequence[ErrorDetails], content: object, model: object = None) -> list[Fault]:
-    """One fault a value, from `ValidationError.errors()` over `content`. model: what it was to be,
-    whose names are told in place of an unknown one."""
+    """Return one fault for each value, from `ValidationError.errors()` over `content`. model: what
+    it was to be, whose names are told in place of an unknown one."""
     by_path: dict[str, list[ErrorDetails]] = {}
     for error in errors[: ALTERNATIVES * FAULTS]:
         by_path.setdefault(".".join(map(str, path_of(error, content))), []).append(error)
@@ -81,7 +81,7 @@ def faults_of(errors: Sequence[ErrorDetails], content: object, model: object = N
 
 
 def path_of(error: ErrorDetails, content: object) -> tuple[str | int, ...]:
-    """Where a fault is in the content: pydantic also names each type that it tried."""
+    """Return the path of an error in the content: pydantic also names each type that it tried."""
     where: list[str | int] = []
     value, parts = content, error["loc"]
     for index, part in enumerate(parts):
@@ -132,8 +132,9 @@ def _is_of_type(error: ErrorDetails) -> bool:
 
 
 def _message(group: Sequence[ErrorDetails]) -> str:
-    """Of the types that a value may have, only those count that fit it and found it wrong; a word
-    that is none of the permitted ones may as well be of a wrong type."""
+    """Say in one message what is wrong with a value. Of the types that it may have, only those
+    count that fit it and found it wrong; a word that is none of the permitted ones may as well be
+    of a wrong type."""
     if len(group) > 1:
         wrong = [error for error in group if not _is_of_type(error)]
         if all(error["type"] == "literal_error" for error in wrong):
@@ -147,7 +148,7 @@ def _message(group: Sequence[ErrorDetails]) -> str:
 
 
 def _text(error: ErrorDetails) -> str:
-    """What is allowed, without a word of pydantic and without the value that was given."""
+    """Say what is allowed, without a word of pydantic and without the value that was given."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "string_pattern_mismatch" and context["pattern"] == NAME:
         return NAME_RULE
@@ -173,7 +174,7 @@ def _text(error: ErrorDetails) -> str:
 
 
 def _tag(error: ErrorDetails) -> str:
-    """The member that says which of several types an object has: `kind` or `type`."""
+    """Return the member that says which of several types an object has: `kind` or `type`."""
     return str(error["ctx"]["discriminator"]).strip("'")
 
 

@@ -176,7 +176,7 @@ def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
 
 
 def _is_constant(features: Features, parts: set[str]) -> bool:
-    """Whether columns of a feature or cross add up to 1 in every row."""
+    """Say whether columns of a feature or cross add up to 1 in every row."""
     known = features.context | features.arm
     numbers = (Numbers, Boolean)
     return parts == {INTERCEPT} or not any(isinstance(known[part], numbers) for part in parts)

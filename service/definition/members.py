@@ -68,7 +68,7 @@ def repeated(value: object, apart: str = "") -> Invalid | None:
 
 
 def differ(text: bytes) -> bool:
-    """Whether all members of each object certainly differ."""
+    """Say whether all members of each object certainly differ."""
     try:
         _READ(text.decode())
     except (ValueError, RecursionError):

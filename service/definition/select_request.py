@@ -21,7 +21,7 @@ Values = Annotated[dict[str, Value | None], Meta(max_length=256)]
 
 
 def given(values: Mapping[str, Value | None]) -> dict[str, Value]:
-    """The values that are not null."""
+    """Return the values that are not null."""
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -100,15 +100,15 @@ class Eraser:
         return total
 
     async def _unlogged(self, replica: Replica, hashes: list[str]) -> list[Decision]:
-        """The unit's decisions in memory, which will not be logged any more."""
+        """Return the unit's decisions in memory, which will not be logged any more."""
         await self._log.committer.drain()
         unlogged = self._log.committer.forget_unlogged(replica.name, hashes)
         rows = map(decode_decision, unlogged)
         return [row for row in rows if row.unit in hashes]
 
     async def _rows(self, name: str, hashes: list[str]) -> tuple[dict[str, Decision | None], int]:
-        """The unit's decisions by id, some of them where they are many; and how many rows have a
-        unit under an unknown secret. None: a damaged row that holds the unit's hash."""
+        """Return the unit's decisions by id, only some of them where they are many; and how many
+        rows have a unit under an unknown secret. None: a damaged row that holds the unit's hash."""
         wanted, pace, foreign = [one.encode() for one in hashes], Pace(), 0
         found = dict[str, Decision | None]()
         async for page in row_pages(self._store, name):

@@ -71,7 +71,7 @@ class Expiry:
         self._settlements.count(state, decision.policy, outcome)
 
     def _read(self, payload: bytes) -> Decision | None:
-        """None for a damaged row, logged once: the others must not wait for it."""
+        """Read a row; None for a damaged one, logged once: the others must not wait for it."""
         try:
             return decode_decision(payload)
         except Damaged as fault:

@@ -50,8 +50,8 @@ class _Walked:
     watermarks: dict[int, int] = field(default_factory=dict)
 
     def replayed_from(self, snapshot: int) -> int:
-        """The position up to which no replay from a snapshot needs events: it also catches up the
-        versions that were staged after the snapshot, from their watermarks on."""
+        """Return the position up to which no replay from a snapshot needs events: it also catches
+        up the versions that were staged after the snapshot, from their watermarks on."""
         later = (mark for staged, mark in self.watermarks.items() if staged > snapshot)
         return min([snapshot, *later])
 
@@ -170,14 +170,15 @@ class Retention:
             walked.searched = position
 
     async def _candidates(self, name: str) -> list[Snapshot]:
-        """Where replays may begin in future: the origin, and the snapshot before the newest."""
+        """Return the snapshots where replays may begin in future: the origin, and the one before
+        the newest."""
         kept = await self._store.snapshots(name)
         latest = [snapshot for snapshot in kept if not snapshot.origin]
         return [*latest[1:2], *(snapshot for snapshot in kept if snapshot.origin)]
 
     async def _reach_origin(self, name: str, walked: _Walked) -> int:
-        """The position up to which events may be deleted. Where that is beyond the origin, the
-        other candidate becomes the origin, once it has been read back."""
+        """Return the position up to which events may be deleted. Where that is beyond the origin,
+        the other candidate becomes the origin, once it has been read back."""
         reached = 0
         for snapshot in sorted(await self._candidates(name), key=lambda one: not one.origin):
             if reached >= walked.position:

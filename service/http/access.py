@@ -87,7 +87,7 @@ class Authentication:
         self._access, self._hosts, self._addresses = access, hosts, addresses
 
     def admit(self, scope: Scope) -> Caller | None:
-        """None: keys are off. Raises Refused."""
+        """Admit the caller of a request; None: keys are off. Raises Refused."""
         method = scope.get("method", "GET")
         if not self._hosts.serves(headers_of(scope).get(b"host", ())):
             if method in SAFE and scope["path"] in PROBES:
@@ -103,7 +103,7 @@ class Authentication:
         return caller
 
     def _is_foreign(self, scope: Scope) -> bool:
-        """Whether a page of another origin sent the request."""
+        """Say whether a page of another origin sent the request."""
         headers = headers_of(scope)
         origins, sites = headers.get(b"origin", ()), headers.get(b"sec-fetch-site")
         if not origins and sites is None:
@@ -145,7 +145,8 @@ class OriginLog:
         self._again: dict[bytes, float] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """No coroutine of its own: that would cost every decision a microsecond."""
+        """Pass an admitted request on. This is no coroutine: one would cost every decision a
+        microsecond."""
         if scope["type"] == "http" and (origins := headers_of(scope).get(b"origin")):
             hosts, public = headers_of(scope).get(b"host", ()), scope["path"].startswith("/sdk/")
             if not public and self._hosts.is_foreign(origins, hosts, scope["scheme"], None):

@@ -67,7 +67,7 @@ async def beacon(request: Request, services: ServicesDep) -> JSONResponse:
         headers = [*(each for each in headers if each[0] not in KEY_HEADERS), own]
 
     def grant(length: int) -> Grant | None:
-        """Of the key, for one item of this length in bytes."""
+        """Return the grant of the key, for one item of this length in bytes."""
         if not services.access.required:
             return None
         return authentication.caller_of(request.scope, headers, "reward", length).grant

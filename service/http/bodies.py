@@ -294,7 +294,7 @@ def expect_each_once(body: bytes, apart: str = "") -> None:
 
 
 def _parsed(body: bytes, apart: str) -> tuple[Any, bool]:
-    """The same as `read_json`. Raises Invalid as `expect_each_once`, and HTTPException."""
+    """Parse a body as `read_json` does. Raises Invalid as `expect_each_once`, and HTTPException."""
     try:
         value, repeating = read_json(body)
     except JSONDecodeError as fault:
@@ -336,7 +336,8 @@ def batch_reader(struct: type[CountedT]) -> Callable[[bytes], list[CountedT | Re
 
 
 def _lenient(body: bytes) -> list[bytes | Refused]:
-    """The items of a batch with NaN or Infinity in some of them. Raises HTTPException, Invalid."""
+    """Return the items of a batch with NaN or Infinity in some of them. Raises HTTPException,
+    Invalid."""
     content, repeating = _parsed(body, apart="requests")
     requests = content.get("requests") if isinstance(content, dict) else None
     if not isinstance(requests, list) or len(content) > 1:

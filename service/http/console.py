@@ -157,7 +157,7 @@ class ShareAnswer(BaseModel):
 
 @router.get("/status", tags=["observe"])
 async def get_status(services: ServicesDep, grant: GrantDep) -> ServiceStatus:
-    """This process, its log, and the health of every experiment."""
+    """Return the status of this process, its log, and the health of every experiment."""
     return ServiceStatus(
         version=__version__,
         store=services.settings.store.partition("://")[0],
@@ -168,7 +168,7 @@ async def get_status(services: ServicesDep, grant: GrantDep) -> ServiceStatus:
 
 @router.get("/experiments/{experiment}/status", tags=["observe"], responses=problems(404, 503))
 async def get_experiment_status(state: StateDep, services: ServicesDep) -> ExperimentStatus:
-    """How each policy does, beside the others. Cheap: ask as often as you like."""
+    """Return how each policy does, beside the others. It is cheap: ask as often as you like."""
     return ExperimentStatus.model_validate(await services.overview.experiment(state))
 
 
@@ -179,8 +179,8 @@ async def get_history(
     step: Annotated[Literal["5", "300"], Query(description="Seconds between samples.")] = "5",
     after: Annotated[float, Query(description="Unix seconds: later samples alone.")] = 0.0,
 ) -> HistoryAnswer:
-    """Each policy's sums over time: an hour in steps of 5 seconds, a week in steps of 300. Kept in
-    memory, since this process started."""
+    """Return each policy's sums over time: an hour in steps of 5 seconds, a week in steps of 300.
+    They are kept in memory, since this process started."""
     return HistoryAnswer.model_validate(services.overview.history(state, int(step), after))
 
 
@@ -195,7 +195,7 @@ async def list_arm_figures(
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> ArmFiguresAnswer:
-    """What came of each arm, page by page."""
+    """Return what came of each arm, page by page."""
     page = Page(policy, order, descending, match, offset, limit)
     return ArmFiguresAnswer.model_validate(services.overview.arms(state, page))
 
@@ -207,8 +207,8 @@ async def list_decisions(
     policy: Annotated[Name | None, Query(description="Left out: of all.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> RecentDecisions:
-    """The last decisions that this process made, the newest first: 50 of each policy are kept.
-    GET /decisions/{id} says why."""
+    """Return the last decisions that this process made, the newest first: 50 of each policy are
+    kept. GET /decisions/{id} says why."""
     decisions = services.overview.decisions(state, policy, limit)
     return RecentDecisions.model_validate({"decisions": decisions})
 

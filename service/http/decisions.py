@@ -207,7 +207,7 @@ class DecisionRoutes:
             self._services.access.charge(caller, whole, BASE_COST)
 
     def _cost(self, question: SelectRequest) -> int:
-        """The cost by the named arms, or else those of the catalogue."""
+        """Return the cost by the named arms, or else by those of the catalogue."""
         arms = question.arms
         if arms is None:
             return cost(self._services.experiments.offered(question.experiment), question.top_k)

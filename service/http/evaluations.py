@@ -167,9 +167,9 @@ async def start_evaluation(
     responses=problems(404, 503),
 )
 async def get_evaluation(id: EvaluationId, state: StateDep, services: ServicesDep) -> Response:
-    """How far an evaluation is, and once it has ended its result, or why it failed. The process
-    that started it knows it: the newest 8 ended ones of an experiment and 32 in all, for an hour
-    after their end."""
+    """Return how far an evaluation is, and once it has ended its result, or why it failed. The
+    process that started it knows it: the newest 8 ended ones of an experiment and 32 in all, for an
+    hour after their end."""
     return Response(_told(services.evaluations.find(state.name, id)), media_type=JSON)
 
 

@@ -135,8 +135,8 @@ class VisitsRequest(Request):
     """The request of an import: each visit that cannot be stored is replaced by its refusal."""
 
     async def json(self) -> Any:
-        """Raises JSONDecodeError, and Invalid where a member outside of the visits is given more
-        than once."""
+        """Parse the body. Raises JSONDecodeError, and Invalid where a member outside of the visits
+        is given more than once."""
         body = await self.body()
         value, repeating = read_json(body)
         if repeating and (refusal := repeated(value, apart="visits")):
@@ -188,7 +188,7 @@ class ImportAnswer(BaseModel):
 
 
 def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
-    """Imports into the experiment that `of` finds."""
+    """Build the routes that import into the experiment that `of` finds."""
     routes = APIRouter(route_class=ImportRoute)
 
     @routes.post("/import", tags=["define"], responses=problems(400, 404, 503))

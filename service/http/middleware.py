@@ -42,7 +42,8 @@ class _Exchange:
         self._read = 0
 
     async def receive(self) -> Message:
-        """Raises HTTPException where the body grows too large: a chunked one declares no length."""
+        """Receive a message. Raises HTTPException where the body grows too large: a chunked one
+        declares no length."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
         if self._read > self.limit:

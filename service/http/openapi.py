@@ -120,7 +120,7 @@ def _described(operation: Operation) -> Json:
 
 
 def _schemas() -> Json:
-    """Of the bodies and answers that msgspec reads and writes."""
+    """Return the schemas of the bodies and answers that msgspec reads and writes."""
     structs = [each for operation in OPERATIONS for each in (operation.body, operation.answer)]
     _, found = msgspec.json.schema_components(
         structs,

@@ -47,7 +47,7 @@ Refusal = tuple[list[tuple[bytes, bytes]], bytes]
 
 
 class _Route(NamedTuple):
-    """bound   of requests under way, beyond which this route is refused"""
+    """A route, refused beyond its bound of requests under way."""
 
     path: str
     bound: int
@@ -113,7 +113,7 @@ class Overload:
         self._admitted = 0
 
     def _report(self, route: _Route) -> None:
-        """At most one line in `REPORT_SECONDS`."""
+        """Report what was refused, in at most one line every `REPORT_SECONDS`."""
         self._refused += 1
         now = self._clock.monotonic()
         if now >= self._reported_at + REPORT_SECONDS:

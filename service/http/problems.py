@@ -83,7 +83,7 @@ def problem_of(fault: Refused | StoreUnavailable) -> Problem:
 
 
 def refusal(fault: Refused | StoreUnavailable) -> Response:
-    """The answer, with the headers that its status asks for."""
+    """Return the answer to a refusal, with the headers that its status asks for."""
     answer = respond(problem_of(fault))
     if isinstance(fault, TooManyRequests):
         answer.headers["Retry-After"] = str(fault.retry_after_s)
@@ -120,7 +120,7 @@ def validation_problem(error: RequestValidationError, body: object) -> Problem:
 
 
 def bug(fault: Exception) -> Response:
-    """The answer to an unexpected exception."""
+    """Return the answer to an unexpected exception."""
     REQUEST_ID.set(request_id.current())
     logger.error("a request failed", exc_info=fault)
     return respond(
@@ -145,7 +145,7 @@ def answer_to(fault: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """Of all routes of the path: Starlette names only those of the first."""
+    """Return the methods of all routes of the path: Starlette names only those of the first."""
     found = {
         method
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")

@@ -20,7 +20,7 @@ _numbers = count(int.from_bytes(os.urandom(2), "big"))
 
 
 def current() -> str:
-    """The id of the request under way, or a new one where there is none."""
+    """Return the id of the request under way, or a new one where there is none."""
     return REQUEST_ID.get(None) or new()
 
 
@@ -30,12 +30,12 @@ def new() -> str:
 
 
 def of(scope: Scope) -> str:
-    """The id that the caller gave, or one of ours in its place."""
+    """Return the id that the caller gave, or one of ours in its place."""
     return sane(headers_of(scope).get(NAME, [b""])[-1])
 
 
 def sane(value: bytes) -> str:
-    """The id that this header gives, or one of ours in its place."""
+    """Return the id that this header gives, or one of ours in its place."""
     text = value.decode("latin-1")
     return text if SANE.fullmatch(text) else new()
 

@@ -31,7 +31,10 @@ from service.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """connections   the open ones, which uvicorn keeps"""
+    """The parts of a process.
+
+    connections   the open ones, which uvicorn keeps
+    """
 
     settings: Settings
     lifecycle: Lifecycle

@@ -24,7 +24,7 @@ DIGITS = sys.int_info.default_max_str_digits
 
 
 def whole_characters(value: object) -> bool:
-    """Whether no text in a value holds half of a surrogate pair."""
+    """Say whether no text in a value holds half of a surrogate pair."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -55,8 +55,8 @@ def _integer(digits: str) -> float:
 
 class StrictRequest(Request):
     async def json(self) -> Any:
-        """Raises JSONDecodeError, also where a text holds half of a surrogate pair, and Invalid
-        where a member is given more than once."""
+        """Parse the body. Raises JSONDecodeError, also where a text holds half of a surrogate pair,
+        and Invalid where a member is given more than once."""
         body = await self.body()
         value, repeating = read_json(body)
         if SURROGATE.search(body) and not whole_characters(value):

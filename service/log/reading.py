@@ -29,7 +29,7 @@ Count = Callable[[str, int, int], None]
 
 
 def readable_store(url: str) -> Store:
-    """The store of another process, not yet opened. Raises ConfigurationError."""
+    """Return the store of another process, not yet opened. Raises ConfigurationError."""
     if url.startswith("memory"):
         raise ConfigurationError("FORAGE_STORE: no other process can read a memory:// store")
     return open_store(url, readonly=True)
@@ -37,7 +37,7 @@ def readable_store(url: str) -> Store:
 
 @asynccontextmanager
 async def reading(url: str, *, wait: Callable[[], bool] = lambda: False) -> AsyncIterator[Store]:
-    """The open store, read-only. wait: whether to wait longer for a service to create it."""
+    """Open the store read-only. wait: whether to wait longer for a service to create it."""
     store, warned = readable_store(url), False
     while True:
         try:
@@ -66,7 +66,7 @@ async def opened(store: S) -> AsyncIterator[S]:
 
 
 async def experiments_of(store: Store, experiment: str | None) -> list[str]:
-    """One experiment, or all. Raises NotFound."""
+    """Return the one experiment that is named, or all. Raises NotFound."""
     names = await store.experiments()
     if experiment is None:
         return names
@@ -76,7 +76,7 @@ async def experiments_of(store: Store, experiment: str | None) -> list[str]:
 
 
 async def single_experiment(store: Store, experiment: str | None) -> str:
-    """The experiment that is named, or the only one. Raises NotFound or Invalid."""
+    """Return the experiment that is named, or the only one. Raises NotFound or Invalid."""
     names = await experiments_of(store, experiment)
     if len(names) != 1:
         say = f"name the experiment, one of: {listed(names)}" if names else "there is none"

@@ -58,7 +58,7 @@ class Pace:
 
 
 def skip_mark(number: int) -> str:
-    """The identity of an experiment's `number`-th skip, from 0 on."""
+    """Return the identity of an experiment's `number`-th skip, from 0 on."""
     return f"skip/{number}"
 
 
@@ -75,7 +75,7 @@ async def skipped_positions(store: Store, experiment: str) -> frozenset[int]:
 
 
 def read_event(record: Record, skips: frozenset[int]) -> AnyEvent:
-    """Raises Damaged or UnknownSchema."""
+    """Read an event from its record. Raises Damaged or UnknownSchema."""
     if record.position in skips:
         return Skipped(at=0.0, position=record.position, reason="")
     return decode_event(record.payload)
@@ -94,7 +94,7 @@ async def pages(store: Store, experiment: str, after: int = 0) -> AsyncIterator[
 
 
 async def record_at(store: Store, experiment: str, position: int) -> Record | None:
-    """The event at a position. None: it was trimmed, or has yet to come."""
+    """Return the event at a position. None: it was trimmed, or has yet to come."""
     found = await store.read(experiment, position - 1, 1)
     return found[0] if found and found[0].position == position else None
 
@@ -141,7 +141,7 @@ async def replay(
 async def erasures(
     store: Store, experiment: str, after: int, before: float = inf
 ) -> AsyncIterator[Erased]:
-    """Those logged between two positions."""
+    """Yield the erasures logged between two positions."""
     if after + 1 < before:
         async for _, event in replay(store, experiment, after, upto=before - 1):
             if isinstance(event, Erased):
@@ -149,7 +149,7 @@ async def erasures(
 
 
 async def origin_of(store: Store, experiment: str) -> Snapshot | None:
-    """The snapshot that replaces trimmed and erased events."""
+    """Return the snapshot that replaces trimmed and erased events."""
     kept = await store.snapshots(experiment)
     return next((snapshot for snapshot in kept if snapshot.origin), None)
 
@@ -174,7 +174,7 @@ class Step:
 async def steps(
     store: Store, experiment: str, origin: State | None, *, past_tombstones: bool = False
 ) -> AsyncIterator[Step]:
-    """A step for each event, for the origin before the first one, and for each gap.
+    """Yield a step for each event, for the origin before the first one, and for each gap.
 
     past_tombstones   the caller passes over erased events; else its fold waits for the origin
     """

@@ -139,7 +139,7 @@ class Replica:
         return max(self.state.position, self.state.lost_to, self.lost_to)
 
     def served(self) -> State:
-        """The state, which may be that of a deleted experiment. Raises Quarantined, or
+        """Return the state, which may be that of a deleted experiment. Raises Quarantined, or
         StoreUnavailable while it is folded anew."""
         if (stopped := self.quarantine) is not None:
             raise Quarantined(stopped.experiment, stopped.position, stopped.reason)
@@ -212,7 +212,7 @@ class Replica:
         return lost_to
 
     def _read_snapshot(self, snapshot: Snapshot) -> State | None:
-        """None where it is damaged."""
+        """Read a snapshot; None where it is damaged."""
         try:
             return State.restore(snapshot)
         except Damaged as fault:
@@ -362,7 +362,7 @@ class Replica:
             )
 
     async def _holds_last(self, state: State, known: str, record: Record | None = None) -> bool:
-        """Whether the last event of a state is in the log as it was folded, or erased since, or
+        """Say whether the last event of a state is in the log as it was folded, or erased since, or
         trimmed. known: its digest."""
         record = record or await record_at(self._store, self.name, state.position)
         if record is None:
@@ -399,8 +399,8 @@ class Replica:
         self.report_loss(lost_to, max(0, row - found.row))
 
     async def _is_back(self) -> bool:
-        """Whether a log that was lost begins as it did, as a backup does. One that was begun anew,
-        by a process that met it empty, does not."""
+        """Say whether a log that was lost begins as it did, as a backup does. One that was begun
+        anew, by a process that met it empty, does not."""
         first = await record_at(self._store, self.name, 1)
         if first is None:  # empty, or trimmed
             return (await self._store.describe(self.name)).position > 0
@@ -465,7 +465,7 @@ class Replica:
         return {position async for event in erased for position in event.positions}
 
     async def _artifact(self, name: str) -> bytes | None:
-        """Raises Damaged where it has another content than its name says."""
+        """Read an artifact. Raises Damaged where it has another content than its name says."""
         artifact = await self._store.blob(self.name, name)
         if artifact and hashlib.sha256(artifact).hexdigest() != name:
             raise Damaged(f"artifact {name} has another content than its name says")
@@ -473,7 +473,7 @@ class Replica:
 
 
 def _read(record: Record, skips: frozenset[int]) -> AnyEvent:
-    """Raises FoldFailed, or UnknownSchema."""
+    """Read an event from its record. Raises FoldFailed, or UnknownSchema."""
     try:
         return read_event(record, skips)
     except Damaged as fault:

@@ -51,7 +51,8 @@ class Replicas:
         return min(served, default=inf)
 
     def state(self, name: str) -> State | None:
-        """Raises Quarantined, or StoreUnavailable while it is folded anew."""
+        """Return the state of an experiment. Raises Quarantined, or StoreUnavailable while it is
+        folded anew."""
         replica = self.by_name.get(name)
         if replica is None:
             return None
@@ -59,12 +60,12 @@ class Replicas:
         return None if state.deleted else state
 
     async def discover(self, name: str) -> State:
-        """The state of an experiment, recovered from the store, or empty where it has none. Raises
-        as `state`."""
+        """Return the state of an experiment, recovered from the store, or empty where it has none.
+        Raises as `state`."""
         return (await self.join(name)).served()
 
     async def join(self, name: str) -> Replica:
-        """An experiment, recovered from the store if it is new here."""
+        """Return the replica of an experiment, recovered from the store if it is new here."""
         if name not in self.by_name:
             found = Replica(self._store, State(name), self.moves, watcher=self.watcher)
             async with found.lock:  # a snapshot may fall due meanwhile, and reads the log too
@@ -76,8 +77,8 @@ class Replicas:
         return self.by_name[name]
 
     def create(self, name: str, began: float) -> Replica:
-        """An experiment whose first event this process has just appended, in a commit that began
-        then."""
+        """Add an experiment whose first event this process has just appended, in a commit that
+        began then."""
         found = Replica(self._store, State(name), self.moves, watcher=self.watcher)
         found.recovered, found.caught_up_at = True, began
         self.by_name[name] = found

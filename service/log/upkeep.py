@@ -72,7 +72,7 @@ class Snapshots:
             logger.exception("experiment %s: recovering without a snapshot", replica.name)
 
     async def save(self, replica: Replica) -> None:
-        """Not while a version is staged, nor of a quarantined experiment."""
+        """Save a snapshot, but not while a version is staged, nor of a quarantined experiment."""
         try:
             async with replica.lock:
                 if replica.state.position == replica.snapshot_position:

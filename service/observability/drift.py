@@ -113,7 +113,8 @@ class ContextDrift:
             self.reference[self._rng.randrange(self._samples)] = row
 
     def _value(self, name: str, context: Array) -> float:
-        """A number for a feature's value; of a vector its part along one fixed random direction."""
+        """Return a number for a feature's value; of a vector its part along one fixed random
+        direction."""
         columns = context[self.schema.context.columns[name]]
         match self.schema.features.context[name]:
             case Categorical() | Hashed():
@@ -125,7 +126,7 @@ class ContextDrift:
                 return float(columns[0])
 
     def figures(self) -> dict[str, float]:
-        """Population stability index by feature; none before two windows of samples."""
+        """Return the population stability index by feature; none before two windows of samples."""
         if self.count < 2 * self._samples:
             return {}
         named = (Categorical, Hashed, Boolean)
@@ -141,8 +142,8 @@ class ContextDrift:
 
 
 def stability(reference: Array, recent: Array, *, by_value: bool) -> float:  # (n,), (m,)
-    """Population stability index: sum of (q - p) ln(q / p) over groups of values, p and q their
-    shares in reference and recent (Siddiqi 2006). Below 0.1 is stable, above 0.25 a shift.
+    """Return the population stability index: sum of (q - p) ln(q / p) over groups of values, p and
+    q their shares in reference and recent (Siddiqi 2006). Below 0.1 is stable, above 0.25 a shift.
 
     Groups are the deciles of the reference; by_value, or where it has few values, its most frequent
     values and the rest. Half a sample is added to each, so that an empty one is no infinity.
@@ -166,7 +167,8 @@ class RewardDrift:
     __slots__ = ("count", "long", "recent", "squares")
 
     def __init__(self, count: int = 0, total: float = 0.0, squares: float = 0.0) -> None:
-        """Of what was settled before: there the long run begins, and the recent mean with it."""
+        """Begin with what was settled before: there the long run begins, and the recent mean with
+        it."""
         self.count = count
         self.long = self.recent = total / count if count else 0.0
         self.squares = squares / count if count else 0.0
@@ -244,7 +246,7 @@ class PredictionDrift:
             self.observed[slot] = weight * told + (1 - weight) * predicted
 
     def figures(self, rules: RewardRules) -> Calibration | None:
-        """None before the window is full."""
+        """Return the calibration; None before the window is full."""
         if self.count < len(self._keys):
             return None
         low, high = rules.range
@@ -272,7 +274,7 @@ class _Policy:
     def move(
         self, learner: Learner, rules: RewardRules, decision: str, outcome: SettledReward
     ) -> None:
-        """A withdrawn reward counts as predicted, and as the long-run mean."""
+        """Move a reward's row. A withdrawn reward counts as predicted, and as the long-run mean."""
         settled, was, reward = outcome.settled, outcome.was, outcome.learned
         if reward is not None:
             self.sizes.take(reward, rules)
@@ -300,7 +302,7 @@ class Drift:
         self._policies: dict[tuple[str, str], _Policy] = {}
 
     def decided(self, state: State, context: Array) -> None:
-        """One decision was made. context: (schema.context.width,)"""
+        """Take in the context of a decision that was made, (schema.context.width,)."""
         watch = self._contexts.get(state.name)
         if watch is None or watch.schema is not state.schema:
             watch = ContextDrift(state.schema, self._rng, self._samples, self._clock)
@@ -312,7 +314,7 @@ class Drift:
             watch.take(context, now)
 
     def learned(self, state: State, event: Learned) -> None:
-        """An event is about to be folded: heads have not learned it yet."""
+        """Take in an event that is about to be folded: heads have not learned it yet."""
         learner = state.learners.get(event.policy)
         if learner is None or event.schema_version != state.schema_version:
             return
@@ -328,7 +330,7 @@ class Drift:
             watch.move(learner, state.definition.reward, event.decision, outcome)
 
     def context(self, state: State) -> dict[str, float]:
-        """Population stability index of each feature, where enough was seen."""
+        """Return the population stability index of each feature, where enough was seen."""
         watch = self._contexts.get(state.name)
         return watch.figures() if watch and watch.schema is state.schema else {}
 

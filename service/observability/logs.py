@@ -75,7 +75,7 @@ def log_change(experiment: str, what: str, by: str) -> None:
 
 
 def coloured(stream: IO[str]) -> bool:
-    """Whether to write colours: on a terminal, unless NO_COLOR forbids them (no-color.org)."""
+    """Say whether to write colours: on a terminal, unless NO_COLOR forbids them (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -243,8 +243,8 @@ class Audit:
     async def _check_marks(
         self, position: int, event: Learned, outcome: SettledReward
     ) -> Discrepancy | None:
-        """What an arm has learned, against its mark, where this event was the last that gave it.
-        None, too, where the store has forgotten the mark."""
+        """Compare what an arm has learned with its mark, where this event was the last that gave
+        it. None, too, where the store has forgotten the mark."""
         settled, identity = outcome.settled, arm_mark(event.decision, outcome.settled.arm)
         mark = (await self._store.marks(self._name, [identity])).get(identity)
         if mark is None or mark.position != position:

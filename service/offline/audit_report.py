@@ -83,7 +83,7 @@ class AuditReport:
         return {"decisions": self.decisions, "events": self.events, **counted}
 
     def lines(self) -> list[str]:
-        """The first discrepancies, and notes on what the audit could not check."""
+        """Return the first discrepancies, and notes on what the audit could not check."""
         lines = [f"  {discrepancy}" for discrepancy in self.kept[:LISTED]]
         if left := self.total - len(lines):
             lines.append(f"  and {left:,} more")
@@ -123,7 +123,7 @@ class AuditReport:
 
 
 def table(reports: Sequence[AuditReport]) -> str:
-    """A line for each experiment, then the discrepancies of each that has some."""
+    """Return a line for each experiment, then the discrepancies of each that has some."""
     columns = ["decisions", "events", *COLUMNS]
     if any(report.imported for report in reports):
         columns.append("imported")

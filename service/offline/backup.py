@@ -115,7 +115,7 @@ def _seal(path: Path) -> None:
 
 
 def _expect_free(path: Path) -> None:
-    """Raises ConfigurationError where a file is in the way, or the folder is missing."""
+    """Raise ConfigurationError where a file is in the way, or the folder is missing."""
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder of {path} does not exist")
     for suffix in sqlite_file.BESIDE:

@@ -123,8 +123,8 @@ def check(text: str, file: str, stem: str) -> Checked:
 def _behind(
     error: ValidationError, mended: dict[str, object], known: set[str]
 ) -> list[FileFinding]:
-    """The faults that a wrong `kind` or `type` hides, as they are under the nearest name. mended:
-    the content of the file, which this changes."""
+    """Return the faults that a wrong `kind` or `type` hides, as they are under the nearest name.
+    mended: the content of the file, which this changes."""
     mended.pop("name", None)
     changed = False
     for cause in error.errors():

@@ -123,7 +123,7 @@ def _number(value: object, name: str) -> float:
 
 
 def _distinct(arms: Sequence[Arm]) -> list[Arm]:
-    """Each arm once, where it was first listed."""
+    """Return each arm once, where it was first listed."""
     found: dict[str, Arm] = {}
     for arm in arms:
         if found.setdefault(_id(arm), arm) != arm:
@@ -132,7 +132,7 @@ def _distinct(arms: Sequence[Arm]) -> list[Arm]:
 
 
 def _sums(ids: Sequence[str], chances: object) -> dict[str, float]:
-    """The chance of each arm, over all places where it is listed."""
+    """Return the chance of each arm, over all places where it is listed."""
     if not isinstance(chances, list) or len(chances) != len(ids):
         raise NoVisit("`p` must hold a number for each action of `a`")
     found = dict.fromkeys(ids, 0.0)
@@ -162,7 +162,8 @@ def _id(arm: Arm) -> str:
 
 
 def _features(given: JsonObject, types: Mapping[str, str], ignored: set[str]) -> dict[str, object]:
-    """The features of an experiment, by `Namespace.name` or, in one namespace only, `name`."""
+    """Return the features of an experiment, by `Namespace.name` or, in one namespace only,
+    `name`."""
     flat = dict(_flat(given, ()))
     found, used = dict[str, object](), set[str]()
     for name, kind in types.items():

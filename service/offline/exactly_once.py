@@ -53,7 +53,7 @@ class Settled:
         self._at = 0.0
 
     def take(self, position: int, event: AnyEvent) -> Iterator[Discrepancy]:
-        """An event, in log order. What is wrong with its time."""
+        """Take an event, in log order, and yield what is wrong with its time."""
         if isinstance(event, Skipped | Tombstone):
             return
         if event.at < self._at - APART_S:
@@ -91,7 +91,7 @@ class Settled:
                 )
 
     async def _find(self, position: int, key: int) -> tuple[Learned, SettledReward] | None:
-        """None: it was trimmed or erased meanwhile."""
+        """Find the event that settles a decision; None: it was trimmed or erased meanwhile."""
         record = await record_at(self._store, self._name, position)
         event = None if record is None else decode_event(record.payload)
         if isinstance(event, Learned):
@@ -101,7 +101,7 @@ class Settled:
         return None
 
     async def misplaced(self) -> AsyncIterator[Discrepancy]:
-        """Marks at whose position another decision is settled, or none."""
+        """Yield marks at whose position another decision is settled, or none."""
         positions, decisions = np.asarray(self._positions), np.asarray(self._decisions)
         cursor = START
         while positions.size:

@@ -112,7 +112,7 @@ def _object(text: str) -> dict[str, object] | str:
 
 
 def _is_utf8(text: str) -> bool:
-    """False where the decoder put surrogates in place of bytes that are not UTF-8."""
+    """Say whether a text is UTF-8: the decoder puts surrogates in place of bytes that are not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -165,7 +165,7 @@ def _row(
 
 
 def _blank(line: str, separator: str) -> bool:
-    """Whether a blank follows each separator of the first line: then it belongs to it."""
+    """Say whether a blank follows each separator of the first line: then it belongs to it."""
     _, *others = line.split(separator or ",")
     return bool(others) and all(name.startswith(" ") for name in others)
 

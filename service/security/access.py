@@ -67,7 +67,7 @@ class Grant:
         return self.experiments is None or experiment in self.experiments
 
     def expect(self, experiment: str | None) -> None:
-        """Raises Forbidden unless the key is good for an experiment (None: for all of them)."""
+        """Raise Forbidden unless the key is good for an experiment (None: for all of them)."""
         if self.experiments is None or experiment in self.experiments:
             return
         self.foreign.inc()
@@ -83,7 +83,7 @@ class Caller(NamedTuple):
 
 
 def expect_granted(grant: Grant | None, experiment: str | None) -> None:
-    """Raises Forbidden where a key is not good for an experiment (None: for all of them)."""
+    """Raise Forbidden where a key is not good for an experiment (None: for all of them)."""
     if grant is not None:
         grant.expect(experiment)
 
@@ -99,7 +99,7 @@ class Access:
     """
 
     def __init__(self, path: Path | None, telemetry: Telemetry, clock: Clock = SYSTEM) -> None:
-        """Raises ConfigurationError where the file cannot be read."""
+        """Read the file of keys. Raises ConfigurationError where it cannot be read."""
         self._clock = clock
         self.required = path is not None
         self._refused = {reason: telemetry.refused.labels(reason) for reason in REASONS}
@@ -120,7 +120,7 @@ class Access:
         self.rates = Rates(clock)
 
     def admit(self, headers: Headers, scope: KeyScope) -> Grant:
-        """The grant of the key in the headers. headers: as in ASGI, names in lower case.
+        """Return the grant of the key in the headers.
 
         Raises Unauthorized, or Forbidden where the key lacks the scope.
         """
@@ -164,21 +164,21 @@ class Access:
             self._hit("key", grant, grant.rate, "", rest, cost)
 
     def expect_batch(self, caller: Caller, length: int) -> None:
-        """Raises Forbidden for a batch that is longer than the key may send."""
+        """Raise Forbidden for a batch that is longer than the key may send."""
         most = caller.grant.profile.batch
         if length > most:
             detail = f"this key sends at most {most} in a batch"
             raise self.count("profile", Forbidden(detail, path="requests"))
 
     def expect_allowed(self, caller: Caller, question: SelectRequest) -> None:
-        """Raises Forbidden where the request exceeds the profile of the key."""
+        """Raise Forbidden where the request exceeds the profile of the key."""
         try:
             caller.grant.profile.expect(question)
         except Forbidden as refusal:
             raise self.count("profile", refusal) from None
 
     def lend(self, name: str, scope: KeyScope) -> str:
-        """A key that only this process accepts, for a process that it starts."""
+        """Issue a key that only this process accepts, for a process that it starts."""
         key_id, text = mint()
         digest = digest_of(text.encode()).hex()
         key = Key(id=key_id, name=name, digest=digest, scopes=(scope,), created=now())
@@ -187,7 +187,7 @@ class Access:
         return text
 
     def _credential(self, headers: Headers) -> tuple[bytes, list[bytes]]:
-        """The one key of the headers, and their origins. Raises Unauthorized."""
+        """Return the one key of the headers, and their origins. Raises Unauthorized."""
         keys, origins = list[bytes](), list[bytes]()
         for name, value in headers:
             if name == b"authorization" and value[: len(BEARER)].lower() == BEARER:

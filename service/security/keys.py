@@ -81,7 +81,7 @@ class KeyProfile(BaseModel):
     rate_per_unit: ProfileRate | None = None
 
     def over(self, kind: Profile) -> Profile:
-        """The profile of its kind, changed by the settings that are given here."""
+        """Return the profile of its kind, changed by the settings that are given here."""
         changes: dict[str, object] = {}
         for name, value in self.model_dump(exclude_none=True).items():
             match name:
@@ -174,7 +174,8 @@ class KeyFile(BaseModel):
 
 
 def _origin(text: str) -> str:
-    """Raises ValueError for no origin, or one to which a key would travel unencrypted."""
+    """Return an origin. Raises ValueError for none, or one to which a key would travel
+    unencrypted."""
     known = origin_of(text)
     parts = urlsplit(known)
     if parts.scheme == "http" and not loopback(parts.hostname or ""):
@@ -183,7 +184,7 @@ def _origin(text: str) -> str:
 
 
 def mint() -> tuple[str, str]:
-    """A new id, and its key."""
+    """Mint a new id, and its key."""
     key_id = secrets.token_hex(ID_BYTES)
     return key_id, f"{PREFIX}_{key_id}_{secrets.token_hex(SECRET_BYTES)}"
 
@@ -202,7 +203,7 @@ class KeyRing(Generic[Known]):
         self._nobody: tuple[bytes, Known | None] = bytes(32), None
 
     def find(self, text: bytes) -> Known | None:
-        """None for an unknown or wrong key.
+        """Find the key that a text is; None for an unknown or wrong one.
 
         Every text takes the same work: one digest, one look-up of the id, which is no secret, and
         one comparison in constant time. Digests of texts that differ in one byte have nothing in
@@ -214,7 +215,7 @@ class KeyRing(Generic[Known]):
 
 
 def loopback(host: str) -> bool:
-    """Whether only this machine can connect to the host."""
+    """Say whether only this machine can connect to the host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -222,7 +223,8 @@ def loopback(host: str) -> bool:
 
 
 def read_keys(path: Path) -> list[Key]:
-    """Raises ConfigurationError with the place of each fault, and never the content."""
+    """Read a file of keys. Raises ConfigurationError with the place of each fault, and never the
+    content."""
     try:
         content = path.read_bytes()
     except FileNotFoundError as fault:
@@ -250,8 +252,8 @@ def _listed(path: Path, faults: Sequence[Fault]) -> str:
 
 @contextmanager
 def changing(path: Path) -> Iterator[list[Key]]:
-    """The keys of a file, or of a new one, to be changed in place; the file is then replaced whole.
-    Concurrent changes wait. Raises ConfigurationError."""
+    """Yield the keys of a file, or of a new one, to be changed in place; the file is then replaced
+    whole. Concurrent changes wait. Raises ConfigurationError."""
     try:
         lock = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as fault:
@@ -266,7 +268,7 @@ def changing(path: Path) -> Iterator[list[Key]]:
 
 
 def _replace(path: Path, content: str) -> None:
-    """In one step. The owner and mode of the old file stay; a new one is private."""
+    """Replace a file in one step. The owner and mode of the old file stay; a new one is private."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         before = path.stat() if path.exists() else None

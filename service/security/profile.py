@@ -45,7 +45,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(["all" if kind is FREE else "strict", *own])
 
     def expect(self, question: SelectRequest) -> None:
-        """Raises Forbidden that names each part of the request that exceeds the limits."""
+        """Raise Forbidden that names each part of the request that exceeds the limits."""
         if self is FREE:
             return
         faults = []
@@ -68,7 +68,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return f"this key sends at most {self.text} characters"
 
     def _faults_of(self, arms: RequestedArms) -> list[Fault]:
-        """The first arm of each fault alone."""
+        """Return the first arm of each fault alone."""
         if len(arms) > self.arms:
             return [Fault("arms", f"this key names at most {self.arms} arms")]
         found = []
@@ -108,6 +108,6 @@ cost as much as one choice over 50 arms, which takes 0.2 ms from its bytes to it
 
 
 def cost(arms: int, slots: int, inline: int = 0) -> int:
-    """Of a decision, in choices over 50 arms."""
+    """Return the cost of a decision, in choices over 50 arms."""
     ranked = arms / RANKED_ARMS + slots / SLOTS if slots > 1 else 0.0
     return int(1 + arms / ARMS + ranked + inline / INLINE_ARMS)

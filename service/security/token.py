@@ -96,7 +96,7 @@ class TokenSealer:
         self.use(secrets)
 
     def use(self, secrets: Sequence[bytes]) -> None:
-        """These from now on. Raises ValueError."""
+        """Use these secrets from now on. Raises ValueError."""
         if not secrets or any(len(secret) < 16 for secret in secrets):
             raise ValueError("a token secret has at least 16 bytes")
         self._secrets = {_fingerprint(secret): secret for secret in secrets}
@@ -115,17 +115,19 @@ class TokenSealer:
         self.rotated = len(secrets) > 1
 
     def is_own(self, token: str) -> bool:
-        """Whether this process has sealed a token, since its secrets last changed."""
+        """Say whether this process has sealed a token, since its secrets last changed."""
         return token.startswith(text_of(self._prefix))
 
     def seal(self, ticket: Ticket) -> str:
-        """At most LIMIT characters where what was shown is short enough or left out."""
+        """Seal a ticket, in at most LIMIT characters where what was shown is short enough or left
+        out."""
         header = self._prefix + next(self._counter).to_bytes(8, "big")
         sealed = self._own.encrypt(b"\0\0\0\0" + header[-8:], _encode(ticket), header)
         return text_of(header + sealed)
 
     def open(self, token: str) -> Ticket:
-        """Raises Invalid for anything that no process with one of these secrets has sealed."""
+        """Open a token. Raises Invalid for anything that no process with one of these secrets has
+        sealed."""
         try:
             padded = token.encode("ascii").translate(_STANDARD) + b"=" * (-len(token) % 4)
             raw = binascii.a2b_base64(padded)
@@ -143,7 +145,7 @@ class TokenSealer:
             raise _refusal() from fault
 
     def unit_hash(self, unit: str) -> str:
-        """A unit as the log may hold it: keyed, so that it cannot be guessed back."""
+        """Return a unit as the log may hold it: keyed, so that it cannot be guessed back."""
         mark, key = self._unit_key
         return mark + _keyed(key, unit)
 
@@ -152,15 +154,15 @@ class TokenSealer:
         return [mark + _keyed(key, unit) for mark, key in self._unit_keys.items()]
 
     def knows_secret_of(self, unit_hash: str) -> bool:
-        """Whether one of these secrets made this hash."""
+        """Say whether one of these secrets made this hash."""
         return unit_hash[:FINGERPRINT_CHARACTERS] in self._unit_keys
 
     def request_ids(
         self, experiment: str, first_schema: int, key: str, erased: AbstractSet[str]
     ) -> list[str]:
-        """The id of the decision that a client's idempotency key stands for, on every process; then
-        the ids that it had under the other secrets. An experiment that is deleted and defined again
-        has another first schema, and other ids.
+        """Return the id of the decision that a client's idempotency key stands for, on every
+        process; then the ids that it had under the other secrets. An experiment that is deleted and
+        defined again has another first schema, and other ids.
 
         erased   ids that no decision may have again: the key then stands for the next ones
         """
@@ -191,7 +193,7 @@ def _fingerprint(secret: bytes) -> bytes:
 
 
 def bytes_of(x: Sequence[float]) -> bytes:
-    """As `ShownArm.x` has them."""
+    """Encode a row as `ShownArm.x` has it."""
     return _floats(len(x)).pack(*x)
 
 

@@ -80,7 +80,7 @@ class Plan(NamedTuple):
     changes: Difference
 
     def expect_arms(self) -> None:
-        """Raises Conflict where the catalogue would be emptied: whoever leaves out `arms` may not
+        """Raise Conflict where the catalogue would be emptied: whoever leaves out `arms` may not
         mean it."""
         if self.created or not self.state.arms or self.definition.arms:
             return
@@ -135,7 +135,7 @@ class Admin:
         return await self._log.replicas.discover(name), plan
 
     async def plan(self, name: str, definition: Definition, if_match: int | None = None) -> Plan:
-        """What a definition would do.
+        """Plan what a definition would do.
 
         Other features start a new schema version. Policies keep what they learned of the columns
         that stay, unless a setting of the head or an input of a net changed (`succession`).
@@ -146,8 +146,8 @@ class Admin:
     async def plan_policy(
         self, name: str, policy: str, settings: AnyPolicy, if_match: int | None = None
     ) -> Plan:
-        """What a new policy, or other settings of one, would do. Raises as `plan`, and NotFound
-        where there is no such experiment."""
+        """Plan what a new policy, or other settings of one, would do. Raises as `plan`, and
+        NotFound where there is no such experiment."""
         state = await self._present(name)
         if state.deleted:
             raise NotFound(f"there is no experiment {quoted(name)}", path="experiment")
@@ -232,7 +232,7 @@ class Admin:
 
     @staticmethod
     def check(definition: Definition) -> None:
-        """Raises Invalid for faults of arms and widths, which `Definition` does not check, and for
+        """Raise Invalid for faults of arms and widths, which `Definition` does not check, and for
         numbers that are too large."""
         _expect_moderate(definition)
         schema = Schema(definition.features)
@@ -275,7 +275,8 @@ class Admin:
         log_change(state.name, f"arms set: {listed(arms)}", by)
 
     async def remove_arm(self, state: State, arm: str, by: str) -> None:
-        """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
+        """Remove an arm: it is no longer chosen; what was shown of it can still be rewarded. Raises
+        NotFound."""
         if arm not in state.arms:
             raise not_found("arm", arm, state.arms)
         event = ArmRemoved(at=self._log.clock.now(state), by=by, arm=arm)
@@ -377,7 +378,7 @@ def _moved_aside(before: Definition, after: Definition) -> dict[str, str]:
 
 
 def _expect_moderate(definition: Definition) -> None:
-    """Raises Invalid for numbers with which sums or scores would overflow, or squares vanish."""
+    """Raise Invalid for numbers with which sums or scores would overflow, or squares vanish."""
     rules = definition.reward
     if rules.range[1] - rules.range[0] < SMALLEST_RANGE:
         raise Invalid(f"must be at least {SMALLEST_RANGE:g} wide", path="reward.range")
@@ -398,8 +399,8 @@ def _expect_moderate(definition: Definition) -> None:
 
 
 def _folded(name: str, event: ExperimentDefined) -> State:
-    """An empty state with this definition. Raises Invalid where it cannot be folded, whatever the
-    cause is: no replica could serve it."""
+    """Fold a definition into an empty state. Raises Invalid where that fails, whatever the cause
+    is: no replica could serve it."""
     state = State(name)
     try:
         state.apply(1, event)
@@ -409,7 +410,8 @@ def _folded(name: str, event: ExperimentDefined) -> State:
 
 
 def _judged(learner: Learner, artifact: bytes, x: Array) -> tuple[Version, Meta]:
-    """An uploaded version and its trainer's metadata. Raises Damaged, UnknownSchema, or Invalid."""
+    """Return an uploaded version and its trainer's metadata. Raises Damaged, UnknownSchema, or
+    Invalid."""
     with np.errstate(all="ignore"):  # what overflows is refused
         meta = read_meta(artifact)
         if not learner.settings.has_net and not meta.get("without"):
@@ -422,7 +424,7 @@ def _judged(learner: Learner, artifact: bytes, x: Array) -> tuple[Version, Meta]
 
 
 def find(state: State, policy: str) -> Learner:
-    """Raises NotFound."""
+    """Find a policy's learner. Raises NotFound."""
     learner = state.learners.get(policy)
     if learner is None:
         raise no_policy(state, policy)

@@ -74,8 +74,8 @@ class Visit(msgspec.Struct, frozen=True):
 
 
 def decision_id(id: str, first_schema: int = 1) -> str:
-    """The short id of an imported decision: 128 bits as 22 characters. Another experiment of the
-    same name, with another first schema, may import the visit again."""
+    """Return the short id of an imported decision: 128 bits as 22 characters. Another experiment of
+    the same name, with another first schema, may import the visit again."""
     digest = sha256(f"import/{first_schema}/{id}".encode()).digest()
     return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
 
@@ -94,8 +94,8 @@ class Importer:
         *,
         skip_refused: bool,
     ) -> list[ImportStatus | Refused]:
-        """The result of each visit, in order; the policy learns from them in that order. The first
-        refused visit is the last, unless `skip_refused`.
+        """Import visits in order, and return the result of each; the policy learns from them in
+        that order. The first refused visit is the last, unless `skip_refused`.
 
         visits   those that could be read, and the faults of the others
         by       as in `events.Change`
@@ -270,7 +270,7 @@ class _Checked:
 def _compared(
     row: Decision, earlier: Decision | None, reward: float | None, mark: Mark | None
 ) -> _Checked:
-    """Raises Conflict, or Gone."""
+    """Compare a visit with what the log holds of it. Raises Conflict, or Gone."""
     if mark is not None and mark.value == ERASED:
         raise Gone("was erased", path="id")
     if earlier is not None and _content(row) != _content(earlier):
@@ -284,7 +284,7 @@ def _compared(
 
 
 def _content(row: Decision) -> tuple[object, ...]:
-    """Of a visit, without x: other features may encode it by now."""
+    """Return the content of a visit, without x: other features may encode it by now."""
     [shown] = row.shown
     choice = shown.arm, shown.propensity, row.probabilities, row.arms, row.inline
     return row.policy, row.at, row.unit, row.context, *choice
@@ -293,7 +293,7 @@ def _content(row: Decision) -> tuple[object, ...]:
 def _are_listed(
     arms: Sequence[str | InlineArm], catalogue: Mapping[str, Array]
 ) -> TypeGuard[Sequence[str]]:
-    """Whether all arms are of the catalogue, and each is given once."""
+    """Say whether all arms are of the catalogue, and each is given once."""
     try:
         return len(arms) == len({*arms} & catalogue.keys())
     except TypeError:  # one is outside the catalogue
@@ -314,7 +314,8 @@ def _normalised(p: Sequence[float], arms: int, shown: int, propensity: float) ->
 
 
 def _commits(visits: Sequence[Visit | Refused]) -> Iterator[list[Visit | Refused]]:
-    """In order; a repeated id begins a new one, which finds the first in the log."""
+    """Yield visits in order, one commit at a time; a repeated id begins a new commit, which finds
+    the first in the log."""
     part, ids = list[Visit | Refused](), set[str]()
     for visit in visits:
         named = {visit.id} if isinstance(visit, Visit) else set[str]()

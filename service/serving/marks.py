@@ -92,7 +92,7 @@ class ShownReward:
     predicted: float = 0.0
 
     def total(self, rules: RewardRules) -> float | None:
-        """The reward to learn now. Raises Exhausted."""
+        """Return the reward to learn now. Raises Exhausted."""
         if self.reward is None:
             return None
         if rules.aggregation != "sum" or self.was is None or self.was_default:
@@ -106,7 +106,8 @@ class ShownReward:
         return total
 
     def settled(self, rules: RewardRules) -> Settled | None:
-        """The arm in the event, where an unseen one has the reward learned before, if any."""
+        """Return the arm in the event, where an unseen one has the reward learned before, if
+        any."""
         total, shown = self.total(rules), self.shown
         reward = self.was if total is None else total
         if reward is None:
@@ -181,8 +182,8 @@ class Settlement:
         )
 
     def keep_until_at(self, now: float) -> float:
-        """No reward comes after `accept_until`, but the default for the other arms may come later,
-        at the end of an outage."""
+        """Return the time until which to keep the mark: no reward comes after `accept_until`, but
+        the default for the other arms may come later, at the end of an outage."""
         return max(self.keep_until, now) + (0.0 if self.closes else OPEN_S)
 
     def marks(self) -> dict[str, str]:

@@ -186,7 +186,7 @@ class MetricsCollector(Collector):
 
 
 def explores(learner: Learner) -> bool:
-    """Whether chance decides more than ties."""
+    """Say whether chance decides more than ties."""
     return learner.settings.epsilon > 0 or learner.policy.rule.explores
 
 

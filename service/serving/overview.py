@@ -151,7 +151,8 @@ class Overview:
         }
 
     async def policies(self, state: State, policy: str | None = None) -> list[Figures]:
-        """One policy, or all, with the health of their heads. Raises NotFound."""
+        """Return the figures of one policy, or all, with the health of their heads. Raises
+        NotFound."""
         learners = [find(state, policy)] if policy else state.learners.values()
         counts = await self._decided(state)
         return [
@@ -232,7 +233,7 @@ class Overview:
     # -- decisions -----------------------------------------------------------------------------
 
     def decisions(self, state: State, policy: str | None, limit: int) -> list[Figures]:
-        """The last decisions of this process, newest first. Raises NotFound."""
+        """Return the last decisions of this process, newest first. Raises NotFound."""
         if policy is not None:
             find(state, policy)
         found = []
@@ -246,7 +247,7 @@ class Overview:
 
 
 async def _head(version: Version) -> Figures | None:
-    """The health of a wide head in a thread: its spectrum takes seconds."""
+    """Return the health of a wide head from a thread: its spectrum takes seconds."""
     if version.head is None:
         return None
     if version.columns > WIDE:
@@ -258,8 +259,8 @@ async def _head(version: Version) -> Figures | None:
 
 
 def _order(page: Page, ids: list[str], sums: Array, found: Index) -> Index:
-    """A permutation of the found rows. Arms that were never shown come last in either direction,
-    equal ones in the order of the catalogue."""
+    """Return a permutation of the found rows. Arms that were never shown come last in either
+    direction, equal ones in the order of the catalogue."""
     count, total, _ = sums[:, found]
     if page.order == "arm":
         names = sorted(range(len(found)), key=lambda place: ids[found[place]].casefold())

@@ -28,7 +28,7 @@ spans of the reward."""
 
 
 async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
-    """The latest settlements, under the present features."""
+    """Return the latest settlements, under the present features."""
     after, last = max(state.position - LOOKED_AT, 0), state.position
     events = [event async for _, event in replay(store, state.name, after, upto=last)]
     found = [
@@ -41,7 +41,7 @@ async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
 
 
 def expect_sound(learner: Learner, version: Version, x: Array) -> None:
-    """Raises Damaged where the version predicts no finite numbers, or ones on most rows that no
+    """Raise Damaged where the version predicts no finite numbers, or ones on most rows that no
     fitted version predicts, also once it has learned a few rows; nobody can use it afterwards.
 
     x: (n, schema.width), of the log, to which anybody may have sent rows; a row of ones replaces
@@ -77,7 +77,7 @@ def _expect_sound(version: Version, x: Array) -> None:
 
 
 def _expect_near(values: Array, most: float, what: str) -> None:  # (n, m)
-    """The median row decides."""
+    """Raise ValueError where the median row is too large."""
     size = np.median(np.abs(values).max(axis=1))
     if not size <= most:
         raise ValueError(f"on rows of the log {what} are as large as {size:.1e}")

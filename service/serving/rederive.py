@@ -82,8 +82,8 @@ class Discrepancy:
 
 
 def drawn_arm(decision: Decision) -> str:
-    """The arm that the seed draws from the logged probabilities: the shown one, where the point
-    lies so close to its part that the rounding of the others decides (`as_logged`)."""
+    """Return the arm that the seed draws from the logged probabilities: the shown one, where the
+    point lies so close to its part that the rounding of the others decides (`as_logged`)."""
     p, point = np.array(decision.probabilities), rules.point_of(decision.seed)
     first = decision.shown[0].arm
     place, ends = decision.arms.index(first), p.cumsum() / p.sum()
@@ -93,7 +93,7 @@ def drawn_arm(decision: Decision) -> str:
 
 
 def candidates_of(state: State, decision: Decision) -> Candidates:
-    """The candidates under a state. Raises KeyError or Invalid where it lacks one."""
+    """Return the candidates under a state. Raises KeyError or Invalid where it lacks one."""
     own, inline = state.candidates, decision.inline
     if not inline and tuple(decision.arms) == own.ids:
         return own  # it knows already which of them differ
@@ -110,8 +110,8 @@ def candidates_of(state: State, decision: Decision) -> Candidates:
 
 
 def check_choice(decision: Decision) -> Iterator[Discrepancy]:
-    """Whether the logged probabilities and seed give the arm shown first. The chances of the others
-    of a slate hang on the state."""
+    """Check that the logged probabilities and seed give the arm shown first. The chances of the
+    others of a slate hang on the state."""
     first = decision.shown[0]
     if drawn_arm(decision) != first.arm:
         yield Discrepancy("choice", decision.id, "shown arm", first.arm, drawn_arm(decision))
@@ -124,7 +124,8 @@ def check_choice(decision: Decision) -> Iterator[Discrepancy]:
 
 
 def check_event(position: int, event: Learned, decision: Decision) -> Discrepancy | None:
-    """The first difference between an event that settles a decision and the decision's row."""
+    """Return the first difference between an event that settles a decision and the decision's
+    row."""
     where = f" in the event at position {position}"
     fields = {
         "policy of the event": (event.policy, decision.policy),
@@ -147,7 +148,7 @@ def check_event(position: int, event: Learned, decision: Decision) -> Discrepanc
 def _unequal(
     kind: Kind, decision: Decision, values: Mapping[str, tuple[object, object]], where: str = ""
 ) -> Discrepancy | None:
-    """The first value that is logged otherwise than it is derived."""
+    """Return the first value that is logged otherwise than it is derived."""
     for name, (logged, derived) in values.items():
         if logged != derived:
             return Discrepancy(kind, decision.id, name + where, logged, derived)
@@ -172,8 +173,8 @@ def _unequal_arm(
 
 
 def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
-    """What differs from the decision that this state makes, at most one discrepancy of a kind.
-    The state stands at the position that the decision names."""
+    """Yield what differs from the decision that this state makes, at most one discrepancy of a
+    kind. The state stands at the position that the decision names."""
     learner = state.learners.get(decision.policy)
     if learner is None:
         what = f"at position {state.position} there is no policy {decision.policy}"
@@ -270,7 +271,7 @@ def close_draws(scores: Scores) -> int:
 
 
 def rounded(scores: Scores, difference: float) -> bool:
-    """Whether ties of scores, or the last bits of chances in closed form, can account for a
+    """Say whether ties of scores, or the last bits of chances in closed form, can account for a
     difference of a probability, within the bound."""
     if scores.formula is not None and difference <= SAME_CHANCE:
         return True

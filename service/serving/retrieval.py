@@ -34,7 +34,7 @@ class _Catalogue:
         self.index = ArmIndex(view)
 
     def can_follow(self, state: State, learner: Learner) -> bool:
-        """Whether the state still has every change that the index lacks."""
+        """Say whether the state still has every change that the index lacks."""
         same = self._rows is state.rows and self._view is learner.view
         return same and self._followed >= state.changes - len(state.changed)
 
@@ -114,7 +114,7 @@ class Retrieval:
 
 
 def applies(state: State, learner: Learner) -> bool:
-    """Whether a request that names no arms chooses from a part of the catalogue."""
+    """Say whether a request that names no arms chooses from a part of the catalogue."""
     retrieve = learner.policy.retrieve
     return retrieve is not None and len(state.rows) > retrieve
 

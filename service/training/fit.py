@@ -59,8 +59,8 @@ def fit(
     seed: int,
     weight: Array | None = None,  # (n,); None: all 1
 ) -> Fitted:
-    """The loss reads the shown arm's output, each row's by its weight; the latest share of the rows
-    stops the descent."""
+    """Fit a net. The loss reads the shown arm's output, each row's by its weight; the latest share
+    of the rows stops the descent."""
     weight = np.ones(len(reward)) if weight is None else weight
     torch.manual_seed(seed)
     body = _body(plan)
@@ -101,7 +101,7 @@ class _Embeddings(nn.Module):
         return torch.cat([rows[:, group] @ table for group, table in tables], dim=1)
 
     def weight(self) -> Array:  # (inputs, groups * embedding)
-        """All tables as one matrix."""
+        """Return all tables as one matrix."""
         whole: torch.Tensor = torch.block_diag(*self.tables)
         return np.asarray(whole.detach().double().numpy())
 
@@ -118,7 +118,7 @@ def _body(plan: Plan) -> nn.Sequential:
 
 
 def _layers(body: nn.Sequential) -> list[tuple[Array, Array]]:
-    """The linear layers; embeddings become part of the first of them."""
+    """Return the linear layers; embeddings become part of the first of them."""
     layers = [_arrays(layer) for layer in body if isinstance(layer, nn.Linear)]
     if isinstance(body[0], _Embeddings):
         weight, bias = layers[0]

@@ -88,8 +88,8 @@ async def _round(store: Store, replicas: Replicas, client: httpx.AsyncClient) ->
 
 
 def due_count(learner: Learner) -> int:
-    """The latest count of rewards that a training was due at: what is trained on does not depend
-    on when the trainer got to it."""
+    """Return the latest count of rewards that a training was due at: what is trained on does not
+    depend on when the trainer got to it."""
     net, count = learner.policy.net, learner.training_due_at
     assert net is not None
     assert count is not None
@@ -101,7 +101,7 @@ def due_count(learner: Learner) -> int:
 
 
 def plan(learner: Learner) -> Plan:
-    """The net of a policy."""
+    """Plan the net of a policy."""
     net = learner.policy.net
     assert net is not None
     features = [] if net.rectified else [net.embedding]
@@ -117,8 +117,8 @@ def plan(learner: Learner) -> Plan:
 
 
 async def train(store: Store, state: State, learner: Learner) -> bytes | None:
-    """The artifact of the next version: a fitted net, and the head rebuilt in its features.
-    None: all that it would learn from was erased."""
+    """Train the next version and return its artifact: a fitted net, and the head rebuilt in its
+    features. None: all that it would learn from was erased."""
     history = await collect(store, state, learner, due_count(learner))
     memory, number = history.memory, learner.next_version[1]
     if not len(memory):

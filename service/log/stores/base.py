@@ -63,7 +63,7 @@ class Mark(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
-    """before: digest of the preceding event; empty where it is not known"""
+    """An appended event. before: digest of the preceding one; empty where it is not known."""
 
     position: int
     before: str

@@ -163,7 +163,7 @@ class _Experiment:
     # -- tables --------------------------------------------------------------------------------
 
     def page(self, table: Ordered, after: Cursor, limit: int) -> Sequence[object]:
-        """Of marks all at once."""
+        """Return a page of a table; of marks all at once."""
         match table:
             case "events":
                 first = max(int(after) + 1, next(iter(self.events), self.position + 1))

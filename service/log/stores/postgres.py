@@ -424,7 +424,8 @@ class PostgresStore(Store):
         )
 
     async def measure(self) -> StoreSize:
-        """The tables and their indexes, without snapshots and artifacts, shared out by payloads."""
+        """Measure the tables and their indexes, without snapshots and artifacts, shared out by
+        payloads."""
         sizes: dict[str, int] = dict(await self._read(SIZES))
         payloads = {}
         for name in await self.experiments():

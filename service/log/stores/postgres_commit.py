@@ -120,5 +120,5 @@ def columns(rows: Iterable[Row], least: int = 0) -> list[list[Any]]:
 
 
 def told(name: str) -> str:
-    """What a notice calls an experiment."""
+    """Return what a notice calls an experiment."""
     return digest(name.encode())

@@ -277,7 +277,7 @@ def name_of(settings: Mapping[str, Any]) -> str:
 
 
 def _quiet(db: Connection) -> bool:
-    """Whether an idle connection is whole: a server that closes it says something first."""
+    """Say whether an idle connection is whole: a server that closes it says something first."""
     if db.closed:
         return False
     said = select.poll()

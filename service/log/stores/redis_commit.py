@@ -42,7 +42,7 @@ def whole_seconds(keep_until: float | None) -> str:
 
 
 def commands(batch: Mapping[str, Sequence[Entry]], now: float) -> Iterator[Command]:
-    """One call for each experiment. The first carries the script's text, as Redis may have
+    """Yield one call for each experiment. The first carries the script's text, as Redis may have
     restarted since the last batch; the others name it."""
     call = ("EVAL", COMMIT)
     for experiment, entries in batch.items():
@@ -76,7 +76,7 @@ def _results(
 
 
 def _packed(entry: Entry) -> tuple[object, ...]:
-    """Times go as text: Lua would write 14 digits of them."""
+    """Pack an entry for the script. Times go as text: Lua would write 14 digits of them."""
     if isinstance(entry, DecisionRow):
         return "row", entry.id, entry.series, _time(entry.due)
     opens, due = entry.opens or ("", None)

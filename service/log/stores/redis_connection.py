@@ -41,7 +41,10 @@ class Patience:
 
 
 class RedisConnection:
-    """replicas   of Redis that must hold a commit before it counts as durable"""
+    """Connections to Redis.
+
+    replicas   of Redis that must hold a commit before it counts as durable
+    """
 
     def __init__(self, url: str, replicas: int, patience: Patience) -> None:
         self.replicas, self._patience = replicas, patience

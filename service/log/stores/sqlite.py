@@ -149,7 +149,8 @@ class SqliteStore(Store):
         return await self._writer.run(partial(self._written, work))
 
     def _written(self, work: Callable[[sqlite3.Connection], T], db: sqlite3.Connection) -> T:
-        """Raises StoreReplaced where the paths name other files than the written ones."""
+        """Do a piece of work that writes. Raises StoreReplaced where the paths name other files
+        than the written ones."""
         self._files.expect_known()
         result = work(db)
         self._files.expect()

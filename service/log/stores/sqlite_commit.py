@@ -56,7 +56,7 @@ def _write(db: sqlite3.Connection, batch: Batch) -> None:
 
 
 def _settle(db: sqlite3.Connection, names: Iterable[Name]) -> None:
-    """A settled decision is not due; nor will it be where its row comes later."""
+    """Take settled decisions off the due ones; they stay off where their rows come later."""
     by_experiment: dict[str, list[str]] = {}
     for experiment, decision in names:
         by_experiment.setdefault(experiment, []).append(decision)

@@ -56,7 +56,7 @@ class OpenedFiles:
         self.expect_known()
 
     def expect_known(self) -> None:
-        """Raises StoreReplaced where `expect` has."""
+        """Raise StoreReplaced where `expect` has."""
         if self._replaced is not None:
             raise StoreReplaced(self._replaced)
 

@@ -226,8 +226,8 @@ FIRST_EVENT = "SELECT coalesce(min(position), 0) FROM events WHERE experiment = 
 
 
 def measure(db: sqlite3.Connection) -> StoreSize:
-    """The pages in use, without the contents of snapshots and artifacts, shared out by payloads.
-    The file may grow by what is free in its file system."""
+    """Measure the pages in use, without the contents of snapshots and artifacts, shared out by
+    payloads. The file may grow by what is free in its file system."""
 
     def one(query: str, *values: object) -> float:
         return float(db.execute(query, values).fetchone()[0])

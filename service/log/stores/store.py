@@ -210,7 +210,8 @@ class Store(Backend):
         return secret
 
     async def secret_is_elsewhere(self) -> bool:
-        """Whether services have run on the store with a secret that only FORAGE_TOKEN_KEYS had."""
+        """Say whether services have run on the store with a secret that only FORAGE_TOKEN_KEYS
+        had."""
         return bool(await self.experiments()) and not await self.get("", SECRET, [SECRET])
 
     async def adopt_secret(self, secret: bytes) -> None:

@@ -78,7 +78,7 @@ EVENTS = pa.schema(
 
 
 def decision_row(number: int, decision: Decision) -> Row:
-    """Raises Damaged for a time that no calendar has."""
+    """Return the row of a decision. Raises Damaged for a time that no calendar has."""
     return {
         **asdict(decision),
         "row": number,
@@ -93,7 +93,7 @@ def decision_row(number: int, decision: Decision) -> Row:
 
 
 def event_row(position: int, event: AnyEvent) -> Row:
-    """Raises Damaged for a time that no calendar has."""
+    """Return the row of an event. Raises Damaged for a time that no calendar has."""
     row = {
         **asdict(event),
         "position": position,

@@ -94,7 +94,7 @@ class Files:
         return sorted(self._folder.glob("day=*/*.parquet"), key=last_of)
 
     def holds(self, number: int) -> bool:
-        """Whether the last file has the row of this number."""
+        """Say whether the last file has the row of this number."""
         paths, column = self.paths(), self.schema.names[0]
         return bool(paths) and number in _read(paths[-1], [column])[column].to_pylist()
 
@@ -144,7 +144,7 @@ def digest(payload: bytes) -> str:
 
 
 def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Raises Damaged."""
+    """Read a Parquet file. Raises Damaged."""
     try:
         with pq.ParquetFile(path) as file:
             return file.read(columns)
