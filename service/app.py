@@ -55,7 +55,7 @@ private network or a proxy that asks who it is: FORAGE_OPEN=true."""
 
 
 def check_exposure(settings: Settings) -> None:
-    """Before anything listens. Raises ConfigurationError where others could reach a service without
+    """Raise ConfigurationError, before anything listens, where others could reach a service without
     keys and nobody said that this is meant."""
     if settings.keys is not None:
         if settings.open:

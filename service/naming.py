@@ -8,9 +8,9 @@ from itertools import islice
 from service.errors import NotFound
 
 NAME_CHARACTERS = 48
-"""Of a name that is repeated."""
+"""Most characters of a name that is repeated."""
 LIST_CHARACTERS = 90
-"""Of a list of names: message, name and list fit into a problem's 200."""
+"""Most characters of a list of names: message, name and list fit into a problem's 200."""
 SEARCHED, COMPARED, COMPARED_CHARACTERS = 1_000, 100, 64
 """Known names that are searched for the nearest, and of them those of a similar length that are
 compared, which takes 20 ms at most: a catalogue may have a million."""

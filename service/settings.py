@@ -38,7 +38,7 @@ PREFIX = "FORAGE_"
 
 ENV_FILE = "FORAGE_ENV_FILE"
 ENCODING = "utf-8-sig"
-"""Of that file: UTF-8, with or without a byte order mark."""
+"""Encoding of that file: UTF-8, with or without a byte order mark."""
 
 SECRETS = ("store", "token_keys", "key")
 """Settings whose value may stand in a file: FORAGE_KEY_FILE names one that holds FORAGE_KEY."""

@@ -40,7 +40,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "rate": None,
 }
 Option = tuple[str, Callable[[str], Any], str, str, Any]
-"""Flag, type, metavar, help and default."""
+"""Option of the command: flag, type, metavar, help and default."""
 
 ABOUT: Final = "Replay a world with a known optimum against a Forage service, over HTTP."
 REPLAY: Final = """\

@@ -66,7 +66,7 @@ class Results:
 
     @property
     def mode(self) -> str:
-        """How visits were reported, or whether versions were waited for, in words."""
+        """Way in which visits were reported, or whether versions were waited for, in words."""
         if self.run.rate is not None:
             return f"{in_words(self.run)}, {self.run.rate:g} visits/s"
         if not self.run.wait_for_training:

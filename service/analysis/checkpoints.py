@@ -14,11 +14,13 @@ logger = logging.getLogger(__name__)
 
 
 MOST_BYTES = 2**28
-"""Bytes of all files together, at most: the folder may lie in memory."""
+"""Most bytes of all files together: the folder may lie in memory."""
 
 
 class Checkpoints:
-    """Of the looks of one service, in a folder of its own. folder: None: nothing is kept.
+    """Checkpoints of the looks of one service, in a folder of its own.
+
+    folder   None: nothing is kept
 
     What is kept may be lost or damaged: whoever reads it checks it, and begins anew.
     """

@@ -24,7 +24,7 @@ OTHERS = "(others)"
 
 
 class _PolicyColumns:
-    """Of one policy.
+    """Columns of one policy.
 
     rows          chance of the shown arm; earned, by the guess; missing, the chance of what the log
                   could not have shown
@@ -60,7 +60,8 @@ class _PolicyColumns:
 
 
 class Columns:
-    """Of one evaluation. Rewards come last (`settle`): they may change while decisions are added.
+    """Columns of one evaluation. Rewards come last (`settle`): they may change while
+    decisions are added.
 
     watched      whether intervals hold at all times at once
     reward       (n,) of each decision
@@ -161,7 +162,7 @@ class Columns:
 
     @property
     def times(self) -> tuple[str, str] | tuple[None, None]:
-        """Of the first and the last; None where there is no decision."""
+        """Times of the first and the last; None where there is no decision."""
         at = self._rows["at"]
         return (iso(float(at.min())), iso(float(at.max()))) if len(at) else (None, None)
 

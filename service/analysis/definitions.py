@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Start:
-    """Where a policy began as it is now: a position of the log, and unix seconds."""
+    """Start of a policy's present settings: a position of the log, and unix seconds."""
 
     position: int
     at: float
@@ -32,7 +32,7 @@ class Defined:
 
 
 class Definitions:
-    """Those since the experiment was last deleted, if it was, and the resets of policies.
+    """Definitions since the experiment was last deleted, if it was, and the resets of policies.
 
     first_schema   version of the schema of the first of these
     """

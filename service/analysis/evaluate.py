@@ -27,7 +27,7 @@ from service.log.stores import Store
 
 UNTOLD = "imported with the chance of the shown arm alone"
 END = 1 << 62
-"""Beyond every position of a log."""
+"""Position beyond every one of a log."""
 
 TOLD_ARMS = 100
 """Arms without support that an answer names."""

@@ -56,7 +56,8 @@ Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 LAYOUT = 1
-"""The layout of a kept history. Raise it with every change of what `DecisionHistory` keeps."""
+"""Number of the layout of a kept history. Raise it with every change of what `DecisionHistory`
+keeps."""
 
 ANEW = (Erased, ExperimentDeleted, LogTruncated, Skipped, Tombstone)
 """Events after which earlier ones, or rows, do not count as they did."""
@@ -82,7 +83,7 @@ def key_of(decision: str, arm: str) -> int:
 
 
 class Place(msgspec.Struct):
-    """How far a log was read, and by what it is known again.
+    """Place up to which a log was read, and by which it is known again.
 
     position, event   of the last event, and its digest
     number            of the last decision row

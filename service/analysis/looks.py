@@ -21,7 +21,7 @@ from service.errors import Damaged, UnknownSchema
 from service.state import codec
 
 LAYOUT = 1
-"""The layout of a kept look. Raise it with every change of what a look keeps."""
+"""Number of the layout of a kept look. Raise it with every change of what a look keeps."""
 
 
 class Look:

@@ -21,10 +21,10 @@ RETRY_AFTER_S = 5
 """Seconds after which a refused caller may ask again: most evaluations take less."""
 
 LONGEST_LINE = 2**26
-"""Bytes of a result, at most."""
+"""Most bytes of a result."""
 
 ERROR_CHARACTERS = 2_000
-"""Characters of a failed process's errors that the log keeps: the last ones."""
+"""Last characters of a failed process's errors, which the log keeps."""
 
 RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 
@@ -107,7 +107,7 @@ class Run:
 
     @property
     def seconds(self) -> float | None:
-        """How long it has run, or ran; None: its process was not started."""
+        """Seconds that it has run, or ran; None: its process was not started."""
         if self.began is None:
             return None
         return (self._clock.monotonic() if self.ended is None else self.ended) - self.began

@@ -15,10 +15,10 @@ from service.analysis.sequences import Array, Index, radius
 from service.state.decisions import Decision
 
 ALPHA = 0.001
-"""Chance of a false alarm, ever, of an experiment."""
+"""Chance that an experiment ever gives a false alarm."""
 
 MOST = 10_000
-"""Arms that are counted."""
+"""Most arms that are counted."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Mismatch:
 
 
 class Counts:
-    """Of names: how often each was drawn, how often it should have been, and the variance."""
+    """Counts of names: how often each was drawn and should have been, and the variance."""
 
     def __init__(self, names: Sequence[str] = (), sums: Array | None = None) -> None:
         self.names = {name: place for place, name in enumerate(names)}
         self.sums = np.zeros((3, max(len(names), 16))) if sums is None else sums.copy()
 
     def add(self, places: Index, drawn: int, chances: Array) -> None:
-        """places: of the names that could be drawn; drawn: the place of the one that was."""
+        """Count a draw. places: of the names that could be drawn; drawn: of the one that was."""
         self.sums[0, drawn] += 1
         self.sums[1, places] += chances
         self.sums[2, places] += chances * (1 - chances)

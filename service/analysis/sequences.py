@@ -36,14 +36,14 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
 RHO = 10.0
-"""Makes u narrowest, relative to the root of V, where V is some 300 (in units of scale^2): there a
-sequence is 1.7 times as wide as an interval that may be looked at once. At V = 20 and 100,000 the
-factor is 2."""
+"""Parameter of the mixture. It makes u narrowest, relative to the root of V, where V is some 300
+(in units of scale^2): there a sequence is 1.7 times as wide as an interval that may be looked at
+once. At V = 20 and 100,000 the factor is 2."""
 
 
 MOST_ROWS = 10
-"""Rows of a unit that count. Were all to, a crawler with 300 decisions beside 500 visitors with one
-each would be 3/8 of every mean, and leave 3 units in effect of each half of the traffic. Where the
+"""Rows of a unit that count. If all did, a crawler with 300 decisions beside 500 visitors with one
+each would be 3/8 of every mean, and leave 3 effective units of each half of the traffic. Where the
 rates of visitors vary so that two decisions of one have a correlation of 1/8, the first ten hold 59
 percent of what any number of them would tell of a policy."""
 

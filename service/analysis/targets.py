@@ -39,7 +39,8 @@ OUTSIDE = {"share": 0.0, "learns_from": "all", "shadow": False}
 """Settings of a policy that has no part in the traffic and learns from all of it."""
 
 COLUMNS = 512
-"""The regression sees the crosses of features only as far as this: its cost is their square."""
+"""Most columns up to which the regression sees the crosses of features: its cost is their
+square."""
 
 
 def read_definitions(path: Path) -> dict[str, PolicyFields]:

@@ -34,10 +34,10 @@ from service.log.stores import Store
 REPEATED = f"their visitors had made {MOST_ROWS} before that count"
 ALPHA = 0.05
 LEAST_UNITS = 50
-"""Visitors that a comparison needs, in effect, of the policy with the smaller share: below, a few
-of them make its outcome."""
+"""Least effective number of visitors, of the policy with the smaller share, that a comparison
+needs: below, a few of them make its outcome."""
 LOOKS = 200
-"""Points of an uplift's history, at most."""
+"""Most points of an uplift's history."""
 
 
 async def verdict_on(

@@ -33,7 +33,7 @@ class PolicyMean(BaseModel):
 
 
 class Uplift(BaseModel):
-    """Of a policy over the control: reward per decision."""
+    """Uplift of a policy over the control: reward per decision."""
 
     policy: str | None = Field(description="null: everything but the control.")
     state: State
@@ -62,7 +62,7 @@ class Uplift(BaseModel):
 
 
 class Verdict(BaseModel):
-    """Of an experiment, up to its oldest decision that still waits for a reward."""
+    """Verdict on an experiment, up to its oldest decision that still waits for a reward."""
 
     experiment: str
     state: State = Field(

@@ -35,7 +35,7 @@ LONGEST = 365 * DAY
 
 
 class Forecast:
-    """When an uplift would show."""
+    """Forecast of when an uplift would show."""
 
     def __init__(
         self, watched: Watched, at: Array, control: float, span: float, alpha: float
@@ -43,7 +43,7 @@ class Forecast:
         self._count, self._alpha, self._scale = len(at), alpha, watched.scale
         self._each = float(watched.v[-1]) / self._count
         self._unit = abs(control) or span
-        """Of an uplift of 1."""
+        """Reward that an uplift of 1 stands for."""
         since = at > at[-1] - DAY
         seconds = max(float(at[-1] - at[since][0]), 1.0)
         self._rate = float(since.sum()) / seconds

@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 FRESH_SECONDS = 10.0
 TIMES = 10.0
-"""An answer is kept for so many times as long as it took: whoever watches a long log costs a tenth
-of a processor."""
+"""Multiple of its computing time for which an answer is kept, so that polling costs at most a tenth
+of a core."""
 
 EVERY_SECONDS = 3_600.0
-"""Between two answers that nobody asks for: a verdict tells of a log that cannot be trusted, and
-values of shadows are there at once for whoever asks."""
+"""Seconds between two answers that nobody asks for: they detect damaged logs, and keep values of
+shadows ready."""
 
 
 @dataclass(frozen=True)

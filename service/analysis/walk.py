@@ -37,8 +37,9 @@ from service.state.learner import Learner
 ABSENT = "made before all of the policies were there"
 FEATURES = "their features or arms do not fit the policies as they stand"
 LEAST_PROPENSITY = 1e-12
-"""Of a shown arm. A decision of a smaller one would hold all the weight of any log, and squares and
-cubes of such weights overflow; no log is long enough to show an arm of so small a chance."""
+"""Least propensity of a shown arm. A decision of a smaller one would hold all the weight of any
+log, and squares and cubes of such weights overflow; no log is long enough to show an arm of so
+small a chance."""
 TINY = f"their shown arm had a chance below {LEAST_PROPENSITY:g}: nothing can be weighted by it"
 SURE = 1.0
 

@@ -19,8 +19,9 @@ from service.analysis.intervals import Interval
 from service.analysis.sequences import Array, Index, Terms, Watched
 
 CAP = 5.0
-"""A smaller one makes intervals narrow where a policy mostly does what the log did, a larger one
-where it does not; they were 1.8 to 3.3 times as wide as fixed ones of the same data."""
+"""Cap of a weight. A smaller one makes intervals narrow where a policy mostly does what the log
+did, a larger one where it does not; they were 1.8 to 3.3 times as wide as fixed ones of the same
+data."""
 
 
 def known(p: Array, b: Array, q: Array) -> Array:  # (..., K) -> (...)

@@ -19,7 +19,7 @@ from service.errors import ConfigurationError, Refused, StoreError, StoreUnavail
 from service.log.reading import Progress, reading
 
 NICE = 10
-"""Serving has priority."""
+"""Niceness of the process: serving has priority."""
 
 
 def _write(line: Line) -> None:

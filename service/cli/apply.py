@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 LISTED = 20
 """Names of one part that are printed, for each kind of change."""
 VALUE_CHARACTERS = 60
-"""Of a printed value."""
+"""Most characters of a printed value."""
 WOULD_CHANGE = 3
 """Exit status of a dry run that found changes."""
 

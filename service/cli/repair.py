@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from service.offline.repair import Stopped
 
 SHOWN = 2_000
-"""Characters of an event to show."""
+"""Characters of an event that are shown."""
 
 
 def repair(

@@ -63,7 +63,7 @@ SMALLEST_RANGE = 1e-12
 width of every interval."""
 
 POLICIES = 64
-"""Policies of an experiment, at most."""
+"""Most policies of an experiment."""
 
 
 def _settings(errors: Sequence[InitErrorDetails]) -> set[int | str]:

@@ -19,11 +19,11 @@ from service.features.declaration import NAME, NAME_RULE
 from service.naming import nearest, quoted, suggestion
 
 FAULTS = 20
-"""Reported at most: a megabyte can hold a hundred thousand."""
+"""Most faults that are reported: a megabyte can hold a hundred thousand."""
 PART = 100
 """Members of a long mapping that are validated together."""
 ALTERNATIVES = 5
-"""Types that a value may have, at most: pydantic reports a fault for each that it tried."""
+"""Most types that a value may have: pydantic reports a fault for each that it tried."""
 
 
 def _read_in_parts(given: object, read: ValidatorFunctionWrapHandler) -> object:
@@ -44,7 +44,7 @@ def _read_in_parts(given: object, read: ValidatorFunctionWrapHandler) -> object:
 
 
 IN_PARTS = WrapValidator(_read_in_parts)
-"""Validates a long mapping part by part, up to the first faults: pydantic would collect all, and
+"""Validator of a long mapping, part by part up to the first faults: pydantic would collect all, and
 thirty thousand of them took four seconds."""
 
 
@@ -123,8 +123,8 @@ TEXTS = {
 with what is allowed."""
 TIME = "must be a time with its zone, as 2026-01-31T12:00:00Z, or unix seconds"
 UNITS = {"Dictionary": "member", "Value": "character"}
-"""What is counted, by pydantic's name of the type: an id that a validator of ours has seen is a
-Value. Of others: items."""
+"""Nouns for what is counted, by pydantic's name of the type: an id that a validator of ours has
+seen is a Value. Other types have items."""
 
 
 def _is_of_type(error: ErrorDetails) -> bool:

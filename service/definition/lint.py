@@ -21,7 +21,7 @@ Warned = tuple[tuple[str | int, ...], str]
 """Keys of a setting, and the reason."""
 
 FAR = 10.0
-"""Scaled values beyond this are no longer "about 1"."""
+"""Least scaled value that is no longer "about 1"."""
 HEADS_BYTES = 1 << 30
 WIDE = EXTREME = 100.0
 """Size of a reward in its own unit, and in that of usual ones, from which on it may be a false

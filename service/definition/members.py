@@ -12,8 +12,8 @@ from service.errors import Fault, Invalid
 TWICE = "is given more than once"
 
 Place = tuple["Place", str | int] | None
-"""Where a value is: where its parent is, and its name there. None: the whole. A path as text would
-be as long as all names above, for each of a hundred thousand values."""
+"""Path of a value: that of its parent, and its name there. None: the whole. A path as text would be
+as long as all names above, for each of a hundred thousand values."""
 
 
 class _Repeating(dict[str, Any]):
@@ -84,7 +84,7 @@ def _with_different(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _READ = json.JSONDecoder(object_pairs_hook=_with_different).decode
-"""Makes a decoder once: `json.loads` makes one a call, which takes as long as a short text."""
+"""Decoder, made once: `json.loads` makes one a call, which takes as long as a short text."""
 
 
 def parse_unique(text: str | bytes) -> Any:

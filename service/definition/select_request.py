@@ -8,11 +8,11 @@ import msgspec
 from msgspec import Meta
 
 NO_DOTS = r"^(?!\.{1,2}(?!\n)$)"
-"""Any id but '.' and '..', which no path can carry. Python's $ alone also matches before a line
-end."""
+"""Pattern of any id but '.' and '..', which no path can carry. Python's $ alone also matches before
+a line end."""
 Id = Annotated[str, Meta(min_length=1, max_length=256)]
 NewId = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_DOTS)]
-"""Of an arm that the catalogue need not have."""
+"""Id of an arm that the catalogue need not have."""
 UnitId = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_DOTS)]
 Text = Annotated[str, Meta(max_length=256)]
 Value = bool | float | Text | list[float]

@@ -40,7 +40,7 @@ AT_ONCE = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
 
 STAGING_SECONDS = 20.0
-"""How long to wait for a version that is being staged, while no snapshot can be taken."""
+"""Seconds to wait for a version that is being staged, while no snapshot can be taken."""
 
 
 @dataclass(frozen=True, slots=True)

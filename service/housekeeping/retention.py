@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 DAY_S = 86_400.0
 STEP = 500
-"""Things that one call to the store deletes at most: some milliseconds of its writer."""
+"""Most things that one call to the store deletes: some milliseconds of its writer."""
 
 PAUSE_SECONDS = 0.02
 MARGIN_S = 600.0
-"""Marks are kept so much longer than they must be: a process may settle a decision a moment before
-it folds the event that took log time past the decision's `accept_until`."""
+"""Seconds for which marks are kept longer than they must be: a process may settle a decision a
+moment before it folds the event that took log time past the decision's `accept_until`."""
 
 
 @dataclass

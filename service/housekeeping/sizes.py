@@ -11,7 +11,8 @@ from service.observability.telemetry import LogSizes, Telemetry
 logger = logging.getLogger(__name__)
 
 MEASURE_S = 60.0
-"""Between two measurements. One takes some milliseconds of the store for each experiment."""
+"""Seconds between two measurements. One takes some milliseconds of the store for each
+experiment."""
 
 
 class Sizes:

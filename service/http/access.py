@@ -20,12 +20,13 @@ from service.security.keys import KeyScope
 logger = logging.getLogger(__name__)
 
 FREE: Final = "free"
-"""Needs no key: probes, descriptions, pages and scripts, which do not name experiments."""
+"""Scope of what needs no key: probes, descriptions, pages and scripts, which do not name
+experiments."""
 
 Needed = KeyScope | Literal["free"]
 
 BASE_COST: Final = 1
-"""The cost of every request before its body is read."""
+"""Cost of every request before its body is read."""
 
 
 class Row(NamedTuple):
@@ -54,8 +55,8 @@ SCOPES: Final = (
     _row(ANY, r"/(experiments|arms|policies|decisions)(/.*)?", "admin"),
     _row(ANY, r"/(units|import|status)(/.*)?", "admin"),
 )  # fmt: skip
-"""The first that fits holds. What none fits, needs the scope admin: a route that was forgotten
-here is closed, not open."""
+"""Scopes of routes; the first that fits holds. What none fits, needs the scope admin: a route that
+was forgotten here is closed, not open."""
 
 
 def row_of(method: str, path: str) -> Row | None:
@@ -66,7 +67,7 @@ def row_of(method: str, path: str) -> Row | None:
 
 
 def needs(method: str, path: str) -> Needed:
-    """path: decoded, as the routes are looked up by it."""
+    """Return what a route needs. path: decoded, as the routes are looked up by it."""
     if method == "OPTIONS":
         return FREE  # a browser asks before it sends a key; no route answers to it
     row = row_of(method, path)

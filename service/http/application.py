@@ -49,10 +49,10 @@ ALLOWED_HEADERS: Final = (
     "X-Envoy-Expected-Rq-Timeout-Ms",
     request_id.HEADER,
 )
-"""All request headers that the documentation names: a preflight for any other is refused."""
+"""Request headers that the documentation names: a preflight for any other is refused."""
 
 PREFLIGHT_SECONDS: Final = 7_200
-"""How long a browser remembers a preflight; no browser keeps it longer."""
+"""Seconds for which a browser remembers a preflight; no browser keeps it longer."""
 
 
 class Application(FastAPI):

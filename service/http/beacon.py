@@ -25,7 +25,7 @@ from service.http.strict import StrictRoute
 from service.security.access import Grant
 
 BYTES: Final = 65_536
-"""Browsers keep no more under way for a page that is gone."""
+"""Most bytes of a beacon: browsers keep no more under way for a page that is gone."""
 ITEMS: Final = 200
 KEY_HEADERS: Final = {b"authorization", b"x-api-key"}
 

@@ -50,7 +50,7 @@ class Counted(Protocol):
 CountedT = TypeVar("CountedT", bound=Counted)
 
 NO_LINE_END: Final = r"(?!\n)$"
-"""Python's $ alone also matches before a line end."""
+"""End of a pattern that matches no line end; Python's $ alone also matches before one."""
 Name = Annotated[str, Meta(pattern=NAME.replace("$", NO_LINE_END))]
 Time = Annotated[datetime, Meta(tz=True)]
 

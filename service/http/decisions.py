@@ -28,7 +28,7 @@ from service.security.profile import cost
 
 KEY_CHARACTERS: Final = 256
 TIMEOUT: Final = b"x-envoy-expected-rq-timeout-ms"
-"""As proxies send it: how long the caller waits from here on."""
+"""Header in which proxies say how many milliseconds the caller waits from here on."""
 MOST_DIGITS: Final = 9
 NONE: Final = [b""]
 """The values of a header that was not sent."""
@@ -124,7 +124,7 @@ class DecisionRoutes:
                 self._stages[route.stage].observe(perf_counter() - start)
 
     async def _request(self, scope: Scope, receive: Receive, came: float) -> Request:
-        """came: at what time of the event loop. Raises Overdue."""
+        """Receive a request that came at this time of the event loop. Raises Overdue."""
         body = await _body(receive)
         caller: Caller | None = scope.get(CALLER)
         headers = headers_of(scope)

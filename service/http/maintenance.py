@@ -21,7 +21,7 @@ router = APIRouter(tags=["operate"], route_class=StrictRoute)
 
 
 MOST = 2**63 - 1
-"""The largest position or row number of any store."""
+"""Largest position or row number of any store."""
 
 
 class ErasureAnswer(BaseModel):

@@ -27,7 +27,7 @@ PENDING: Final = {
 repeat it is lost, where a decision has a fallback."""
 
 REPORT_SECONDS: Final = 60.0
-"""Between two log lines that say that requests were refused."""
+"""Seconds between two log lines that say that requests were refused."""
 
 READABLE: Final = ("Retry-After", "ETag", request_id.HEADER)
 """Headers of answers that pages of other origins may read."""

@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_SECONDS = 1
 MEDIA_TYPE = "application/problem+json"
 CHARACTERS = 200
-"""Of a path or a message: the names in them are the caller's."""
+"""Most characters of a path or a message that a problem repeats: the names in them are the
+caller's."""
 
 REFUSALS = {
     400: ("malformed-json", "The body is not JSON"),

@@ -31,18 +31,19 @@ RESERVED_FILES: Final = 64
 """Open files kept for the store and for sockets to others; an eighth of all where that is more."""
 
 SECONDS: Final = {"head": 10.0, "body": 30.0}
-"""Time for a head, or for the first byte of a connection, and for a whole body."""
+"""Seconds for a head, or for the first byte of a connection, and for a whole body."""
 PROGRESS_BYTES: Final = 1_048_576
-"""A larger body, a trained version, has the time of a body again for each of so many bytes."""
+"""Bytes for which a larger body, a trained version, gets the time of a body again."""
 LINGER_SECONDS: Final = 2.0
-"""Time to read a last answer: a socket closed with unread bytes is reset, which discards it."""
+"""Seconds to read a last answer: a socket closed with unread bytes is reset, which discards it."""
 CROSSING_SECONDS: Final = 0.2
-"""Time for a request that crosses the end of an idle connection: its client then reads that end,
+"""Seconds for a request that crosses the end of an idle connection: its client then reads that end,
 and no reset."""
 IDLE_SECONDS: Final = 1
-"""Idle time after which a service that stops ends a connection: busy clients ask again sooner."""
+"""Idle seconds after which a service that stops ends a connection: busy clients ask again
+sooner."""
 UNREAD_SECONDS: Final = 0.1
-"""Least time of an idle connection once the service stops: it reads what the kernel has of it."""
+"""Least idle seconds of a connection once the service stops: it reads what the kernel has of it."""
 
 MALFORMED: Final = ("malformed-http", "This is not HTTP")
 PLAIN: Final = re.compile(rb"/(?!/)[\w.~/-]*(\?[\w.~/=&+-]*)?", re.ASCII)

@@ -13,7 +13,7 @@ from service.observability.logs import REQUEST_ID
 HEADER: Final = "X-Request-ID"
 NAME: Final = b"x-request-id"
 SANE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:/+=@-]{0,127}")
-"""Ids that are taken from a caller; with any other the request gets one of ours."""
+"""Pattern of ids that are taken from a caller; with any other the request gets one of ours."""
 
 _process = os.urandom(4).hex()
 _numbers = count(int.from_bytes(os.urandom(2), "big"))

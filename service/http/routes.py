@@ -18,7 +18,7 @@ from service.security.access import granted
 from service.serving.explain import DecisionAnswer, explain
 
 GZIP: Final = re.compile(r"(?:^|,)\s*gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?:,|$)", re.I)
-"""In Accept-Encoding: gzip, unless its weight is 0."""
+"""Pattern of gzip in Accept-Encoding, unless its weight is 0."""
 
 router = APIRouter(route_class=StrictRoute)
 

@@ -13,7 +13,7 @@ from service.features.model import at_most
 from service.serving.settlement import ActivationStatus
 
 MEMBERS = 64
-"""Limit of the members of a body: more than any route takes."""
+"""Most members of a body: more than any route takes."""
 
 
 class Body(BaseModel):
@@ -191,7 +191,7 @@ class Health(BaseModel):
 
 
 class Recovering(BaseModel):
-    """How far a start has folded the log of an experiment."""
+    """Progress of a start in folding the log of an experiment."""
 
     experiment: str
     position: int

@@ -17,10 +17,10 @@ from service.definition.members import parse_json, repeated
 from service.errors import Refused
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""An escape that may be half of a pair."""
+"""Pattern of an escape that may be half of a pair."""
 HALF = "half of a surrogate pair is no character"
 DIGITS = sys.int_info.default_max_str_digits
-"""Of an integer that Python reads."""
+"""Most digits of an integer that Python reads."""
 
 
 def whole_characters(value: object) -> bool:

@@ -41,7 +41,7 @@ SDK_HEADERS: Final = {  # pages of other origins load it
     "Cross-Origin-Resource-Policy": "cross-origin",
 }
 COMPRESSED_BYTES: Final = 512
-"""Below, compression saves no packet."""
+"""Least bytes of a file that is compressed: below, compression saves no packet."""
 
 
 class Files(StaticFiles):

@@ -16,11 +16,11 @@ from service.clock import SYSTEM, Clock
 from service.state.fold import State
 
 SLEW = 0.05
-"""How much faster or slower than the monotonic clock the line of `LogClock` may go: it takes twenty
-minutes to follow a wall clock that jumps by one."""
+"""Share by which the line of `LogClock` may go faster or slower than the monotonic clock: it takes
+twenty minutes to follow a wall clock that jumps by one."""
 
 FOLLOW_SECONDS = 0.01
-"""Between two looks at the wall clock: `now` is asked for by every select and reward."""
+"""Seconds between two looks at the wall clock: `now` is asked for by every select and reward."""
 
 
 class LogClock:

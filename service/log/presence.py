@@ -15,16 +15,16 @@ from service.errors import StoreUnavailable
 from service.log.stores import Store
 
 ALIVE_SECONDS = 3.0
-"""A process that has been silent for so long counts as dead."""
+"""Seconds of silence after which a process counts as dead."""
 
 BEAT_SECONDS = 1.0
 POLL_SECONDS = 0.05
 
 BARRIER_SECONDS = 10.0
-"""Longest wait for a live process that does not get ready."""
+"""Longest wait, in seconds, for a live process that does not get ready."""
 
 REMEMBERED = 64
-"""The last things that a process has announced."""
+"""Latest announcements of a process that are kept."""
 
 
 class Presence:

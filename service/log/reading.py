@@ -22,10 +22,10 @@ SAY_SECONDS = 0.2
 BAR = 24
 
 Say = Callable[[str], None]
-"""Takes one line of progress."""
+"""Function that takes one line of progress."""
 
 Count = Callable[[str, int, int], None]
-"""Takes progress as numbers: what is done, how many of them, of how many."""
+"""Function that takes progress as numbers: what is done, how many of them, of how many."""
 
 
 def readable_store(url: str) -> Store:

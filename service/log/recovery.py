@@ -15,8 +15,8 @@ from service.state.fold import State
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_SECONDS: Final = 10.0
-"""Longest fold between two snapshots of a recovery: a process that is killed again and again while
-it starts loses no more of its work."""
+"""Longest fold, in seconds, between two snapshots of a recovery: a process that is killed again and
+again while it starts loses no more of its work."""
 
 
 @dataclass(frozen=True, slots=True)

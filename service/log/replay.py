@@ -37,7 +37,7 @@ AT_ONCE = 64
 """Marks of one query. Logs with a skipped event are rare, and have one or two."""
 
 SLICE_SECONDS = 0.002
-"""Longest time that a replay holds the event loop while requests wait."""
+"""Longest time, in seconds, that a replay holds the event loop while requests wait."""
 
 
 class Pace:

@@ -354,7 +354,7 @@ class Replica:
             await self._expect_anchor(None)
 
     async def _expect_anchor(self, record: Record | None) -> None:
-        """record: what the log holds in place of the last folded event. Raises LogLost."""
+        """Raise LogLost unless the log holds the last folded event. record: one in its place."""
         if not await self._holds_last(self.state, self.digest, record):
             raise LogLost(
                 f"experiment {self.name}: the log does not hold the event at position "

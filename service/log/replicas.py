@@ -23,12 +23,12 @@ class Replicas:
 
     @property
     def states(self) -> dict[str, State]:
-        """Of the served experiments."""
+        """States of the served experiments."""
         return {name: each.state for name, each in self.by_name.items() if each.serves}
 
     @property
     def names(self) -> list[str]:
-        """Of the served and the quarantined experiments."""
+        """Names of the served and the quarantined experiments."""
         return [
             name
             for name, each in self.by_name.items()
@@ -37,7 +37,7 @@ class Replicas:
 
     @property
     def policies(self) -> dict[str, Collection[str]]:
-        """Of each of these experiments."""
+        """Policies of each of these experiments."""
         return {name: self.by_name[name].state.learners for name in self.names}
 
     @property
@@ -46,7 +46,7 @@ class Replicas:
 
     @property
     def caught_up_at(self) -> float:
-        """By the loop's clock: all events appended before then are folded, but for quarantines."""
+        """Time by the loop's clock: all events appended before are folded, but for quarantines."""
         served = (each.caught_up_at for each in self.by_name.values() if each.quarantine is None)
         return min(served, default=inf)
 

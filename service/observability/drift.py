@@ -25,27 +25,28 @@ from service.state.fold import State
 from service.state.learner import Learner
 
 SAMPLES = 500
-"""Of a window of contexts or predictions. What chance alone makes of a population stability index
-of 10 groups is then 9 (1 / 500 + 1 / 500) = 0.036 in the mean: a seventh of a shift."""
+"""Samples of a window of contexts or predictions. What chance alone makes of a population stability
+index of 10 groups is then 9 (1 / 500 + 1 / 500) = 0.036 in the mean: a seventh of a shift."""
 
 PER_SECOND = 4.0
-"""Samples that a fast stream gives: a window is two minutes or more, whatever the traffic."""
+"""Samples a second that a fast stream gives: a window is two minutes or more, whatever the
+traffic."""
 
 FEATURES = 64
-"""Of a context that are watched: each is a series in Prometheus."""
+"""Most features of a context that are watched: each is a series in Prometheus."""
 
 GROUPS = 10
 
 DAY_SECONDS = 86_400.0
 
 SETTLED = 10
-"""A reference goes back by at least so many windows, where a day has fewer."""
+"""Least windows by which a reference goes back, where a day has fewer."""
 
 RECENT, LONG = 1 / 256, 1 / 8192
 """Weights of the newest reward in its running means: memories of about 500 and 16,000 rewards."""
 
 FEWEST = 1_000
-"""Rewards before a shift is reported."""
+"""Least rewards before a shift is reported."""
 
 
 class Stride:
@@ -227,7 +228,7 @@ class PredictionDrift:
     def take(
         self, decision: str, arm: str, predicted: float, reward: float, weight: float = 1.0
     ) -> None:
-        """weight: the chance that the user saw the arm; unseen, it is as predicted."""
+        """Take a reward. weight: the chance that the user saw the arm; else it is as predicted."""
         slot = self.count % len(self._keys)
         gone = self._keys[slot]
         if gone is not None:
@@ -238,7 +239,7 @@ class PredictionDrift:
         self.count += 1
 
     def revise(self, decision: str, arm: str, reward: float | None, weight: float = 1.0) -> None:
-        """reward: None sets it to the prediction."""
+        """Replace a reward; None: by the prediction."""
         slot = self._slots.get((decision, arm))
         if slot is not None:
             predicted = self.predicted[slot]

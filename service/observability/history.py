@@ -19,15 +19,15 @@ from service.state.fold import State
 Array = npt.NDArray[np.float64]
 
 COLUMNS = ("at", "count", "total", "squares", "decisions", "propensity", "entropy", "share")
-"""at: unix seconds; count, total, squares: of the settled rewards since the policy was defined;
-decisions: of this process; propensity, entropy: running means, NaN before the first decision;
-share: of the traffic that names no policy."""
+"""Columns of a sample. at: unix seconds; count, total, squares: of the settled rewards since the
+policy was defined; decisions: of this process; propensity, entropy: running means, NaN before the
+first decision; share: of the traffic that names no policy."""
 
 STEPS = {5: 720, 300: 2_016}
 """Seconds between two samples, and how many are kept: an hour, and a week."""
 
 MOST_POLICIES = 100
-"""Policies of all experiments together that have a history: 70 MB."""
+"""Most policies of all experiments together that have a history: 70 MB."""
 
 
 @dataclass(slots=True)

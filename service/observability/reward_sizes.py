@@ -12,10 +12,10 @@ from statistics import median
 from service.definition.experiment import RewardRules
 
 USUAL = 500
-"""Latest rewards with a size that the median is of."""
+"""Latest rewards with a size, of which the median is taken."""
 
 FEWEST = 20
-"""Rewards with a size before a ratio is reported."""
+"""Least rewards with a size before a ratio is reported."""
 
 BLOCK = 8_192
 """Rewards with a size after which the largest one of the block before is forgotten: it is that of

@@ -31,7 +31,8 @@ RECENT = 50
 """Decisions of each policy that are kept to be looked at."""
 
 Recent = tuple[str, float, str, str, int, int, float]
-"""id, unix seconds, first arm, model_version, arms shown, candidates, propensity."""
+"""Recent decision: id, unix seconds, first arm, model_version, arms shown, candidates,
+propensity."""
 
 SMOOTHING = 0.01
 """Weight of the newest decision in the running means below: a memory of about 100."""
@@ -39,7 +40,7 @@ SMOOTHING = 0.01
 
 @dataclass(slots=True)
 class Watch:
-    """How one policy's decisions have been spread since the start of the process.
+    """Spread of one policy's decisions since the start of the process.
 
     propensity, entropy   running means, of the shown arm and of the choice in nats
     minimum               smallest propensity of a shown arm
@@ -98,7 +99,7 @@ class LogSizes:
 
 
 Served = Mapping[str, Container[str]]
-"""The policies of each experiment."""
+"""Policies of each experiment."""
 
 Series = TypeVar("Series", Count, Timing)
 
@@ -242,7 +243,8 @@ class Telemetry:
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
         self.log_sizes: LogSizes | None = None
-        """As last measured; None where another process measures, or the store did not answer."""
+        """Sizes of logs as last measured; None where another process measures, or the store did not
+        answer."""
         self.mismatched: dict[str, bool] = {}
         """Experiments whose last verdict found that the log does not hold what was drawn."""
         self.watched: dict[tuple[str, str], Watch] = {}

@@ -53,7 +53,7 @@ async def find_damage(url: str) -> list[str]:
 
 
 class Audit:
-    """Of one experiment."""
+    """Audit of one experiment."""
 
     def __init__(self, store: Store, experiment: str, say: Say | None = None) -> None:
         self._store, self._name, self._progress = store, experiment, Progress(say)

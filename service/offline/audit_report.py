@@ -9,13 +9,13 @@ from service.serving.rederive import Discrepancy, Kind
 from service.tables import aligned
 
 KEPT = 1_000
-"""AuditReport of an experiment that are held, and written as JSON; all are counted."""
+"""Most discrepancies of an experiment that are kept, and written as JSON; all are counted."""
 
 LISTED = 20
-"""AuditReport of an experiment that are printed."""
+"""Most discrepancies of an experiment that are printed."""
 
 ROWS_A_TIE = 10_000
-"""A row in so many may differ by a tie of its scores that rounding decided."""
+"""Rows of which one may differ by a tie of its scores that rounding decided."""
 
 COLUMNS: dict[str, tuple[Kind, ...]] = {
     "choices": ("choice",),
@@ -35,7 +35,7 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
 
 @dataclass
 class AuditReport:
-    """Of one experiment.
+    """Report on one experiment.
 
     underived    decisions made after the log broke: the audit checked their choices alone
     earlier      the same of those before the origin, where events that a fold needs are gone
@@ -64,7 +64,7 @@ class AuditReport:
     kept: list[Discrepancy] = field(default_factory=list)
 
     def add(self, discrepancy: Discrepancy, rows: int = 1) -> None:
-        """rows: that it stands for."""
+        """Add a discrepancy, which stands for so many rows."""
         self.total += 1
         self.counts[discrepancy.kind] += rows
         if len(self.kept) < KEPT:

@@ -29,7 +29,8 @@ STORE_SKEW_S = 1.0
 SERVICE_SKEW_S = 2.0  # the Date header of an answer has whole seconds
 
 OVERDUE = 1.2
-"""A training that fell due at n rewards and is not done at this many times n has no trainer."""
+"""Multiple of the rewards at which a training fell due: one that is still not done there has no
+trainer."""
 
 SYNC_REDIS = "CONFIG SET appendonly yes, appendfsync always, and the same in redis.conf"
 SYNC_POSTGRES = "ALTER SYSTEM SET synchronous_commit = on (fsync likewise), and reload"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 JsonObject = Mapping[str, object]
 Arm = str | dict[str, object]
-"""An id of the catalogue, or an id with features."""
+"""Arm of the catalogue by its id, or an id with features."""
 
 DANGLING = (
     "an observation without its decision (`RewardValue`, but no `_label_cost`): the reward came "

@@ -26,18 +26,19 @@ from service.state.events import (
 )
 
 APART_S = 300.0
-"""An event may be so much older than the one before it: clocks of replicas differ, and events wait
-for their commit."""
+"""Seconds by which an event may be older than the one before it: clocks of replicas differ, and
+events wait for their commit."""
 
 MARKS = 1_000
-"""Listed at a time."""
+"""Marks that are listed at a time."""
 
 IDENTITY = re.compile(r"([^#=/]+)(#|=\d+/)")
-"""Of an arm or a contribution (serving/marks.py), which begins with the decision."""
+"""Pattern of the identity of an arm or a contribution (serving/marks.py), which begins with the
+decision."""
 
 
 Known = tuple[float | None, int | None, float]
-"""What is learned of an arm: reward, the position since which it has one, weight."""
+"""Knowledge of an arm: the reward learned, the position since which it has one, its weight."""
 
 NOTHING: Known = (None, None, 1.0)
 

@@ -15,7 +15,7 @@ from service.offline.dsjson import Known
 from service.offline.visit_files import Line
 
 Encoded = tuple[int, bytes | str]
-"""The number of a line, and its visit as JSON, or why it is none."""
+"""Visit of a line: its number, and the visit as JSON, or why it is none."""
 
 NumberedVisit = tuple[int, bytes]
 

@@ -35,13 +35,13 @@ DAY_S = 86_400.0
 MADE = 200
 """Decisions that are made up: half of them are rewarded, and half expire."""
 ALL = 10 * MADE
-"""More records than they leave."""
+"""Limit above the number of records that they leave."""
 
 PATIENCE_S = 60.0
-"""A decision waits so long to be logged: on a busy machine too all have rows."""
+"""Seconds that a decision waits to be logged: on a busy machine too all have rows."""
 
 SECRET = bytes(32)
-"""Decides which visitor gets which policy: each plan of a file has the same."""
+"""Secret that decides which visitor gets which policy: each plan of a file has the same."""
 
 Kind = Literal["sqlite", "redis", "postgresql"]
 
@@ -67,10 +67,10 @@ OVERHEADS: dict[Kind, Overhead] = {
     "redis": Overhead((218, 195, 217, 279, 457, 652, 1_240, 2_214, 7_035), 96, 34, 129),
     "postgresql": Overhead((187, 166, 177, 240, 541, 699, 845, 1_413, 3_067), 128, 227, 160),
 }
-"""Measured: rows by `python -m benchmarks.log_size --rows`, events and marks on its pet shop (270
-and 38 bytes of content), as memory that is used (Redis 7, `stream-node-max-entries 1`) or the pages
-of tables and their indexes, less the content. SQLite has pages of 4 kB: a row of 2,100 bytes
-fills one alone."""
+"""Overheads, measured: rows by `python -m benchmarks.log_size --rows`, events and marks on its pet
+shop (270 and 38 bytes of content), as memory that is used (Redis 7, `stream-node-max-entries 1`) or
+the pages of tables and their indexes, less the content. SQLite has pages of 4 kB: a row of 2,100
+bytes fills one alone."""
 
 
 @dataclass(frozen=True, slots=True)

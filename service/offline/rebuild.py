@@ -44,7 +44,7 @@ class Condition:
     until: float | None = None
 
     def holds(self, decision: Decision, hashes: Collection[str]) -> bool:
-        """hashes: of the unit, under each secret."""
+        """Say whether a decision is among these. hashes: of the unit, under each secret."""
         return (
             self.key in (None, decision.key)
             and (self.unit is None or decision.unit in hashes)

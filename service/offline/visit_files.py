@@ -43,10 +43,10 @@ BATCH = 1_000  # rows of a Parquet file in memory at once
 NOT_UTF8 = "not UTF-8"
 
 Line = tuple[int, dict[str, object] | str]
-"""The number of a line, from 1, and its visit, or why it is none."""
+"""Visit of a line: its number, from 1, and the visit, or why it is none."""
 
 CELL_CHARACTERS = 131_072
-"""Of a cell of a CSV file: a longer one is refused with its line."""
+"""Most characters of a cell of a CSV file: a longer one is refused with its line."""
 
 
 def read(
@@ -313,8 +313,8 @@ READERS: dict[str, Reader] = {
 
 
 Converter = Callable[[str], object]
-"""Converts a cell to the type of its column; leaves one that does not fit as text, for the service
-to refuse."""
+"""Function that converts a cell to the type of its column, and leaves one that does not fit as
+text, for the service to refuse."""
 
 
 def _converter(name: str, types: Mapping[str, str]) -> Converter:

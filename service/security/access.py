@@ -29,7 +29,7 @@ from service.security.rates import Rate, Rates
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between looks at the file: a revoked key is refused this soon."""
+"""Seconds between looks at the file: a revoked key is refused this soon."""
 
 BEARER = b"bearer "
 
@@ -37,7 +37,7 @@ REASONS = (
     "missing", "wrong", "expired", "revoked", "scope", "experiment", "origin", "host", "profile",
     "rate", "rate_address", "rate_unit",
 )  # fmt: skip
-"""Why a request was refused, as `forage_refused_total` counts it."""
+"""Reasons of a refusal, as `forage_refused_total` counts them."""
 
 Refusal = TypeVar("Refusal", bound=Refused)
 
@@ -204,7 +204,10 @@ class Access:
         return keys[0], origins
 
     def _hit(self, kind: str, grant: Grant, rate: Rate, who: str, rest: int, whole: int) -> None:
-        """rest: the cost to be counted now. whole: that of the request."""
+        """Count a request against a rate. Raises TooManyRequests.
+
+        rest: the cost to be counted now. whole: that of the request.
+        """
         seconds = self.rates.hit(kind, rate, (grant.id, who), rest)
         if not seconds:
             return

@@ -12,13 +12,13 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Headers = Iterable[tuple[bytes, bytes]]
 
 FORWARDED_FOR = re.compile(r'(?:^|[;,])\s*for="?(\[[^\]]*\]|[^";,\s]*)', re.IGNORECASE)
-"""The client of each proxy in a `Forwarded` header (RFC 7239)."""
+"""Pattern of the client of each proxy in a `Forwarded` header (RFC 7239)."""
 
 NAMES = (b"x-forwarded-for", b"forwarded")
 """Headers in which a proxy names the client whose request it forwards."""
 
 HOPS = 32
-"""The most proxies that a request may pass through."""
+"""Most proxies that a request may pass through."""
 
 
 class Addresses:

@@ -47,7 +47,7 @@ ID_BYTES, SECRET_BYTES = 8, 32
 LONGEST = len(PREFIX) + 2 + 2 * (ID_BYTES + SECRET_BYTES)
 """Characters of a key."""
 ID = slice(len(PREFIX) + 1, len(PREFIX) + 1 + 2 * ID_BYTES)
-"""Where in it the id stands."""
+"""Place of the id in a key."""
 
 PUBLIC: frozenset[KeyScope] = frozenset({"select", "reward"})
 """Scopes of a key that everybody can read in a page's source."""

@@ -34,7 +34,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def described(self) -> str:
-        """In a few words: its kind, and its differences from that."""
+        """Description in a few words: its kind, and its differences from that."""
         kind = FREE if self.inline and self.named else STRICT
         usual = structs.asdict(kind)
         own = [
@@ -83,7 +83,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FREE = Profile()
-"""Of a secret key, unless it says otherwise: only the limits of the service."""
+"""Profile of a secret key, unless it says otherwise: only the limits of the service."""
 
 STRICT = Profile(
     inline=False,
@@ -96,15 +96,15 @@ STRICT = Profile(
     address=Rate.parse("3000/minute"),
     unit=Rate.parse("300/minute"),
 )
-"""Of a key with origins, which everybody can read in a page. A page with two rankings and their
-rewards costs 14: a visitor would have to open 20 a minute to reach the rate of a unit, and 200
-visitors who share an address one a minute each."""
+"""Profile of a key with origins, which everybody can read in a page. A page with two rankings and
+their rewards costs 14: a visitor would have to open 20 a minute to reach the rate of a unit, and
+200 visitors who share an address one a minute each."""
 
 ARMS, RANKED_ARMS, SLOTS, INLINE_ARMS = 100, 12, 10, 15
-"""How many arms, arms that are ranked for several slots, such slots, and arms outside the catalogue
-cost as much as one choice over 50 arms, which takes 0.2 ms from its bytes to its answer. Measured,
-512 draws: 10,000 arms take 6 ms and 0.3 MB of the log (101), 10,000 ranked for 100 slots 100 to
-600 ms (945), 10,000 outside the catalogue 120 ms more (612 more)."""
+"""Numbers of arms, of arms that are ranked for several slots, of such slots, and of arms outside
+the catalogue that cost as much as one choice over 50 arms, which takes 0.2 ms from its bytes to its
+answer. Measured, 512 draws: 10,000 arms take 6 ms and 0.3 MB of the log (101), 10,000 ranked for
+100 slots 100 to 600 ms (945), 10,000 outside the catalogue 120 ms more (612 more)."""
 
 
 def cost(arms: int, slots: int, inline: int = 0) -> int:

@@ -15,11 +15,12 @@ RATE = re.compile(
 )
 
 MOST, SHARED = 100_000, 4_096
-"""Callers with a counter of their own in windows of one length, and the counters that all further
-ones share: 8 MB a window and as much for the previous one. Addresses and units have no end."""
+"""Most callers with a counter of their own in windows of one length, and the counters that all
+further ones share: 8 MB a window and as much for the previous one. Addresses and units have no
+end."""
 
 ROUNDING = 1e-6
-"""Seconds, at most: 17 must not become 16.999."""
+"""Most seconds by which a wait is off: 17 must not become 16.999."""
 
 
 class Rate(NamedTuple):

@@ -27,10 +27,10 @@ from service.errors import Invalid
 
 FORMAT = b"\x01"
 LIMIT = 1_024
-"""Characters of a token; what was shown stays in the decision row where it would not fit."""
+"""Most characters of a token; what was shown stays in the decision row where it would not fit."""
 
 FINGERPRINT_CHARACTERS = 6
-"""At the start of a unit's hash; they name the secret."""
+"""Characters at the start of a unit's hash that name the secret."""
 
 _HEADER = 1 + 4 + 16 + 8
 _ID = 16
@@ -38,7 +38,7 @@ _URLSAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/
 
 
 class ShownArm(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """x: float64 bytes of the base features."""
+    """Shown arm, as a token holds it. x: float64 bytes of the base features."""
 
     arm: str
     propensity: float
@@ -73,7 +73,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def position(self) -> int:
-        """Of the log, at which the decision was made; 0 where it was made elsewhere."""
+        """Position of the log at which the decision was made; 0 where it was made elsewhere."""
         position = self.model_version.rpartition("@")[2]
         return int(position) if position.isdecimal() else 0
 
@@ -91,7 +91,7 @@ class TokenSealer:
     """
 
     def __init__(self, secrets: Sequence[bytes], rng: Random | None = None) -> None:
-        """rng: of nonces, by default that of the operating system."""
+        """Use these secrets. rng: of nonces, by default that of the operating system."""
         self._rng = rng or SystemRandom()
         self.use(secrets)
 
@@ -180,7 +180,7 @@ def _keyed(key: bytes, text: str) -> str:
 
 
 def text_of(raw: bytes) -> str:
-    """base64url without padding."""
+    """Encode as base64url without padding."""
     return binascii.b2a_base64(raw, newline=False).translate(_URLSAFE).rstrip(b"=").decode()
 
 

@@ -16,10 +16,10 @@ from service.features.view import View
 logger = logging.getLogger(__name__)
 
 SCANNED = 20_000
-"""A catalogue of so many arms is scanned: a millisecond for nine vectors of 32 columns."""
+"""Most arms of a catalogue that is scanned: a millisecond for nine vectors of 32 columns."""
 
 CHANGED = 5_000
-"""Arms that change before the file is built again; a search scans them."""
+"""Changed arms after which the file is built again; a search scans them."""
 
 CHUNK = 8_192
 """Arms that one step of a load, a scan or a build covers, between which other threads can run."""
@@ -28,9 +28,9 @@ TRAINED, ROUNDS = 40, 5
 """Arms per list from which k-means finds the centers, and its rounds."""
 
 PROBED = 30
-"""Lists that a search probes for each vector, at least. Of 1,000,000 arms of 2,000 kinds in 4,000
-lists it finds 0.984 of what an exact search finds, in 0.8 ms for nine vectors; of 100,000 arms that
-lie nowhere near another, 0.54."""
+"""Least lists that a search probes for each vector. Of 1,000,000 arms of 2,000 kinds in 4,000 lists
+it finds 0.984 of what an exact search finds, in 0.8 ms for nine vectors; of 100,000 arms that lie
+nowhere near another, 0.54."""
 
 BLOCKS = 16
 """Blocks of scores per wanted one, whose maxima bound the search for the largest."""

@@ -13,7 +13,7 @@ from service.naming import listed, quoted, repeated, suggestion
 from service.state.fold import State
 
 Found = tuple[Candidates, dict[str, InlineArm]]
-"""The candidates, and those of them outside the catalogue."""
+"""Candidates, and those of them outside the catalogue."""
 
 AT_ONCE = 100
 """Inline arms that are encoded without a pause, in 2 to 4 ms."""

@@ -15,8 +15,8 @@ from service.features.schema import Array
 from service.state.learner import Learner
 
 MOST_CANDIDATES = 20
-"""The likeliest candidates, whose features are attributed beside those of the shown arms: that
-takes a mean per feature."""
+"""Likeliest candidates whose features are attributed beside those of the shown arms: that takes a
+mean per feature."""
 
 MOST_FEATURES = 6
 

@@ -8,8 +8,8 @@ from service.settings import Settings
 from service.state.fold import State
 
 FEW, SEARCHED = 100, 12
-"""Catalogues of fewer arms cost nothing to look at; a search compares so many times the arms that
-it is to find."""
+"""Arms up to which looking at a catalogue costs nothing, and how many arms a search compares for
+each that it is to find."""
 
 
 def expect_present(state: State, schema_version: int) -> None:
@@ -80,7 +80,7 @@ class Experiments:
         return f"; there are: {listed(self._replicas.names)}"
 
     def _unknown(self, name: str, asked: str | None) -> NotFound:
-        """asked: the name in the request; None: it has the default one."""
+        """Return the error for a name. asked: the one in the request; None: it is the default."""
         if asked is None:
             say = f"FORAGE_DEFAULT_EXPERIMENT names {quoted(name)}, which does not exist"
             return NotFound(f"{say}: name the experiment{self._choices}", path="experiment")

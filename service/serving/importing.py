@@ -44,9 +44,10 @@ COMMIT = 512
 served in between, and in slices of the check, the rows and the fold."""
 
 ROUNDED = 1e-4
-"""Chances that were written in decimals may miss their sum by so much: they are divided by it."""
+"""Largest difference from 1 of the sum of chances that were written in decimals: they are divided
+by it."""
 SLACK = 1e-6
-"""The chance of the shown arm may be rounded to six digits."""
+"""Largest error of the chance of the shown arm, which may be rounded to six digits."""
 
 ImportStatus = Literal["imported", "duplicate"]
 
@@ -142,7 +143,7 @@ class Importer:
         return checked
 
     def _row(self, state: State, policy: str, visit: Visit, own: str) -> Decision:
-        """own: the id of its decision. Raises Invalid."""
+        """Return the row of a visit. own: the id of its decision. Raises Invalid."""
         if visit.at > self._log.clock.now(state):
             raise Invalid("lies in the future", path="at")
         low, high = state.definition.reward.range

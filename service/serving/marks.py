@@ -19,10 +19,10 @@ from service.state.decisions import Shown
 from service.state.events import Corrected, Expired, Rewarded, Settled
 
 OPEN_S = 30 * 86_400.0
-"""How much longer marks are kept of a decision that has arms left to settle."""
+"""Seconds for which marks are kept longer of a decision that has arms left to settle."""
 
 ERASED = "null"
-"""The value of the marks of an erased decision: nothing can settle it any more."""
+"""Value of the marks of an erased decision: nothing can settle it any more."""
 
 
 def activation_mark(decision: str) -> str:
@@ -157,7 +157,7 @@ class Settlement:
     repeated: bool = False
 
     def event(self, at: float) -> Rewarded | Corrected | Expired:
-        """at: unix seconds."""
+        """Return the event that settles the arms at this time, in unix seconds."""
         rewarded = Rewarded(
             at=at,
             decision=self.decision,

@@ -14,7 +14,7 @@ from service.state.footprint import footprint_of
 from service.state.learner import Learner
 
 Row = tuple[str, tuple[str, ...], float]
-"""A gauge's name, the values of its labels, and its value."""
+"""Name of a gauge, the values of its labels, and its value."""
 
 PROCESS = {
     "forage_processes": "Live replicas of this log known to this process.",

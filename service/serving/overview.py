@@ -98,7 +98,7 @@ class Overview:
         }
 
     async def experiment(self, state: State) -> Figures:
-        """decisions: None while the log, which counts them, is gone."""
+        """Return an experiment's figures; no decisions while the log is gone."""
         counts = None if self._log.committer.degraded else await self._decided(state)
         shares = sum(learner.settings.share for learner in state.learners.values())
         rules, sums = state.definition.reward, state.reward_sums

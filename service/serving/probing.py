@@ -14,17 +14,17 @@ from service.state.fold import State
 from service.state.learner import Learner
 
 ROWS = 256
-"""Settlements of the log for a trial, at most."""
+"""Most settlements of the log for a trial."""
 
 LOOKED_AT = 1_000
-"""Events that are searched for them."""
+"""Events that are searched for these settlements."""
 
 LEARNED = 16
 """Rows that the version learns in the trial."""
 
 LARGEST = 1e4
-"""Of a trained net's feature, whose mean square over a fitted row is 1, and of a prediction, in
-spans of the reward."""
+"""Largest size of a trained net's feature, whose mean square over a fitted row is 1, and of a
+prediction, in spans of the reward."""
 
 
 async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)

@@ -23,7 +23,7 @@ from service.state.fold import State
 from service.state.learner import Learner
 
 CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
-"""Scores whose relative difference lies between these tie on one machine and not on another."""
+"""Bounds of a relative difference of scores that tie on one machine and not on another."""
 
 SAME_CHANCE = 1e-9
 """Difference of a chance in closed form that the last bits of means can make."""
@@ -33,7 +33,7 @@ ROUNDING = 2.0**-23
 and of their normalization."""
 
 TIED_DRAWS = 2
-"""Of its M draws, how many a rounding may decide otherwise."""
+"""Draws, of a decision's M, that rounding may decide otherwise."""
 
 Kind = Literal[
     "choice",

@@ -15,7 +15,7 @@ from service.bandits.settings import Training
 Array = npt.NDArray[np.float64]
 
 WORTHWHILE = 1e-4
-"""Improvements of the validation loss below this share of the rewards' variance do not count."""
+"""Least improvement of the validation loss that counts, as a share of the rewards' variance."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ class SyntheticStream:
 
 
 class _Effects:
-    """f, its scale, and the base rate."""
+    """Effects: f, its scale, and the base rate."""
 
     def __init__(self, kind: str, rng: np.random.Generator, width: int, rows: Array) -> None:
         count, own = rows.shape

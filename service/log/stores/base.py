@@ -273,4 +273,4 @@ class Secret:
 
 
 Item = Snapshot | Blob | Reader | Marks | LogEnd | Secret
-"""What `put` writes."""
+"""Object that `put` writes."""

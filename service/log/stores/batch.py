@@ -16,7 +16,7 @@ from service.log.stores.base import (
 )
 
 Name = tuple[str, str]
-"""Of a mark or a decision: the experiment, and its own name."""
+"""Name of a mark or a decision: the experiment, and its own name."""
 
 
 class Batch:

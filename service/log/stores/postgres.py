@@ -73,7 +73,7 @@ from service.log.stores.store import (
 
 PATIENCE = Patience()
 POLL_S = 0.5
-"""Between two looks at a log whose server tells nothing: its notices may be lost."""
+"""Seconds between two looks at a log whose server tells nothing: its notices may be lost."""
 SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names")
 SCRUBBED = ", ".join(
     f"forage_{table}" for table in ("events", "marks", "decisions", "due", "snapshots", "blobs")

@@ -26,7 +26,7 @@ from service.errors import (
 from service.log.stores.store import RECONNECT_S, expect_layout
 
 LAYOUT = 2
-"""The number of the tables below. Raise it with every change of them."""
+"""Number of the layout of the tables below. Raise it with every change of them."""
 LEAST_VERSION = 13
 CREATING = 0x466F7267  # "Forg": the advisory lock of whoever creates the tables
 
@@ -107,7 +107,7 @@ Connection = AsyncConnection[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the store waits for PostgreSQL, in seconds.
+    """Seconds that the store waits for PostgreSQL.
 
     connect_s   for a connection: a process of its own there, TLS and a password
     reply_s     for a commit or a page of the log: above the fsync stalls of a busy disk

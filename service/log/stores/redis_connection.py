@@ -23,12 +23,12 @@ WAIT_MS = 1_000  # for replicas of Redis: below `Patience.reply_s`
 SCANNED = 1_000  # keys of one SCAN: a fraction of a millisecond
 
 Reply = Any
-"""Of Redis, whose commands have no types."""
+"""Reply of Redis, whose commands have no types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long the store waits for Redis, in seconds.
+    """Seconds that the store waits for Redis.
 
     connect_s   a live host in the same region answers in milliseconds
     reply_s     above the fsync stalls of a busy disk, below the patience of a caller

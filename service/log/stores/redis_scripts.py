@@ -33,7 +33,7 @@ from service.log.stores.store import MOST_SKEW_S
 Command = tuple[object, ...]
 
 LAYOUT = 2
-"""The number of the keys above. Raise it with every change of them."""
+"""Number of the layout of the keys above. Raise it with every change of them."""
 EXPERIMENTS = "forage:experiments"
 PROCESSES = ("forage:processes", "forage:doing")
 

@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 APPLICATION = 0x466F7267  # "Forg", in the file's header, marks our files
 LAYOUT = 2
-"""The number of the tables, in the file's header. Raise it with every change of them."""
+"""Number of the layout of the tables, in the file's header. Raise it with every change of them."""
 BESIDE = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite takes for parts of a database."""
 UNREADABLE = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
-"""A bad sector is damage, and not an outage that ends."""
+"""Errors of SQLite that a bad sector makes: damage, and no outage that ends."""
 STATEMENTS = 512  # prepared ones of a connection: the writer has one for each count of rows
 BUSY_S = 2.0  # the only other writer is a person with a shell
 WAL_PAGES = 4_000

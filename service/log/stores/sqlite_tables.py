@@ -37,11 +37,12 @@ from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page
 Row = tuple[Any, ...]
 
 ROWS = 64
-"""Rows of one statement, at most. Each statement releases the interpreter, and a thread on a busy
-core waits to get it back: with a statement for each row that was most of a commit."""
+"""Most rows of one statement. Each statement releases the interpreter, and a thread on a busy core
+waits to get it back: with a statement for each row that was most of a commit."""
 
 END = "\U0010ffff"
-"""Follows every character of an identity: prefix + END is behind all that begin with the prefix."""
+"""Character that follows every one of an identity: prefix + END is behind all that begin with the
+prefix."""
 
 PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
     "events": (

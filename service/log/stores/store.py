@@ -32,20 +32,20 @@ Ordered = Literal["events", "decisions", "marks", "snapshots", "blobs"]
 Keyed = Literal["marks", "decisions", "blobs", "secret"]
 
 Cursor = int | str
-"""Where a page ends: a position of events, a number of rows, else a text of the store's."""
+"""End of a page: a position of events, a number of rows, else a text of the store's."""
 
 START: Cursor = ""
 
 Page = tuple[list[Any], Cursor]
 Values = dict[str, Any]
-"""Of the kind that the table holds."""
+"""Values of the kind that the table holds."""
 
 SECRET: Literal["secret"] = "secret"  # noqa: S105
 SECRET_BYTES = 32
 
 RECONNECT_S = 60.0
-"""Age at which an idle connection to a server is closed. After a failover the address leads to
-another server, while the old one may keep its connections and answer readers for ever."""
+"""Seconds after which an idle connection to a server is closed. After a failover the address leads
+to another server, while the old one may keep its connections and answer readers for ever."""
 
 MOST_SKEW_S = 60.0
 """Seconds between the clocks of a service and of its store beyond which nothing is written."""

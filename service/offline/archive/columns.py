@@ -15,7 +15,7 @@ from service.state.decisions import Decision
 from service.state.events import AnyEvent, Learned, outcomes
 
 Row = dict[str, Any]
-"""The values of one record by column; others are ignored."""
+"""Values of one record by column; others are ignored."""
 
 YEAR_1_S, YEAR_10000_S = -62_135_596_800.0, 253_402_300_799.0
 """Unix seconds between which a calendar has days, less a second that times may be rounded up to."""

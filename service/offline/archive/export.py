@@ -32,10 +32,10 @@ from service.state.events import Erased, Tombstone, decode_event
 logger = logging.getLogger(__name__)
 
 FILE_BYTES = 12 * 2**20
-"""Payloads of one file: 20,000 decisions among fifty arms."""
+"""Bytes of payloads in one file: 20,000 decisions among fifty arms."""
 
 FOLLOW_SECONDS = 600.0
-"""From one export to the next of `--follow`."""
+"""Seconds from one export to the next of `--follow`."""
 
 Records = list[tuple[int, bytes]]
 """Numbers in the log, and payloads."""
