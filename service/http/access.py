@@ -171,7 +171,7 @@ class OriginLog:
 
 DECLARED: Final = {
     401: "There is no key, or not one that holds.",
-    403: "The key is not good for this, or the page is of an origin that is not listed.",
+    403: "The key lacks permission, or the origin of the page is not allowed.",
     421: "The request names a host that is not this service's.",
     429: "More requests than the rate of the key: try again after `Retry-After` seconds.",
     503: "The service is starting: try again after `Retry-After` seconds.",

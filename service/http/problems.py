@@ -35,8 +35,8 @@ caller's."""
 
 REFUSALS = {
     400: ("malformed-json", "The body is not JSON"),
-    404: ("not-found", "There is no such thing"),
-    405: ("method-not-allowed", "The path has no such method"),
+    404: ("not-found", "Not found"),
+    405: ("method-not-allowed", "Method not allowed"),
     413: ("too-large", "The body is too large"),
     415: ("encoded", "The body is compressed"),
 }
@@ -124,9 +124,7 @@ def bug(fault: Exception) -> Response:
     """Return the answer to an unexpected exception."""
     REQUEST_ID.set(request_id.current())
     logger.error("a request failed", exc_info=fault)
-    return respond(
-        problem(500, "internal", "Something failed inside", "it was logged, and is a bug")
-    )
+    return respond(problem(500, "internal", "Internal error", "it was logged, and is a bug"))
 
 
 def answer_to(fault: Exception) -> Response:
@@ -140,7 +138,7 @@ def answer_to(fault: Exception) -> Response:
         return answer
     if isinstance(fault, ClientDisconnect):
         # nobody reads it, but it counts as no fault of ours
-        whole = problem(400, "cut-off", "The body is not whole", "the connection ended within it")
+        whole = problem(400, "cut-off", "The body is incomplete", "the connection ended within it")
         return respond(whole)
     return bug(fault)
 

@@ -204,33 +204,33 @@ class Telemetry:
         )
         self.lost = counter(
             "forage_lost_decisions_total",
-            "Unlogged decisions that the buffer had no room for, or whose process has ended.",
+            "Unlogged decisions lost because the buffer was full or the process ended.",
         )
         self.degraded = gauge("forage_degraded", "1 while the log cannot be written.")
         self.durability_changes = counter(
             "forage_durability_changes_total",
-            "Times that a shared store was set to keep writes otherwise while it was used.",
+            "Changes of a shared store's durability settings while it was in use.",
         )
         self.refused = counts(
             "forage_refused_total",
-            "Requests refused for their key, or for want of one.",
+            "Requests refused because of their key, or without one.",
             ["reason"],
         )
         self.connections = gauge("forage_connections", "Open connections.")
         self.max_connections = gauge(
-            "forage_connections_bound", "Connections that this process keeps open at most."
+            "forage_connections_bound", "Most connections that this process keeps open."
         )
         self.refused_connections = counter(
             "forage_refused_connections_total",
-            "Connections refused because as many were open as may be.",
+            "Connections refused at the limit of open ones.",
         )
         self.keys_stale = gauge(
             "forage_keys_stale",
-            "1 while the file of keys cannot be read and the keys of before hold.",
+            "1 while the file of keys cannot be read and the previous keys stay valid.",
         )
         self.damaged = counter(
             "forage_damaged_snapshots_total",
-            "Snapshots passed over because they could not be read.",
+            "Snapshots skipped because they could not be read.",
         )
         self.trimmed = counts(
             "forage_trimmed_total",
@@ -238,7 +238,7 @@ class Telemetry:
             ["experiment"],
         )
         self.erased = counts(
-            "forage_erased_decisions_total", "Decisions erased because a unit was.", ["experiment"]
+            "forage_erased_decisions_total", "Decisions erased with their unit.", ["experiment"]
         )
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
@@ -246,7 +246,7 @@ class Telemetry:
         """Sizes of logs as last measured; None where another process measures, or the store did not
         answer."""
         self.mismatched: dict[str, bool] = {}
-        """Experiments whose last verdict found that the log does not hold what was drawn."""
+        """Experiments whose last verdict found a sample ratio mismatch."""
         self.watched: dict[tuple[str, str], Watch] = {}
         self.drift = Drift(clock=clock)
 

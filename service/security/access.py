@@ -67,7 +67,7 @@ class Grant:
         return self.experiments is None or experiment in self.experiments
 
     def expect(self, experiment: str | None) -> None:
-        """Raise Forbidden unless the key is good for an experiment (None: for all of them)."""
+        """Raise Forbidden unless the key permits an experiment (None: all of them)."""
         if self.experiments is None or experiment in self.experiments:
             return
         self.foreign.inc()
@@ -83,7 +83,7 @@ class Caller(NamedTuple):
 
 
 def expect_granted(grant: Grant | None, experiment: str | None) -> None:
-    """Raise Forbidden where a key is not good for an experiment (None: for all of them)."""
+    """Raise Forbidden where a key does not permit an experiment (None: all of them)."""
     if grant is not None:
         grant.expect(experiment)
 
@@ -213,7 +213,7 @@ class Access:
             return
         detail = f"the rate of this {kind} is {rate}"
         if whole > rate.amount:
-            detail = f"so many at once never pass: {detail}"
+            detail = f"one request exceeds the whole rate: {detail}"
         reason = "rate" if kind == "key" else f"rate_{kind}"
         raise self.count(reason, TooManyRequests(detail, seconds))
 
@@ -231,7 +231,7 @@ class Access:
             self._take(read_keys(path))
         except ConfigurationError as fault:
             self._stale.set(1)
-            logger.error("the keys of before still hold: %s", fault)
+            logger.error("the previous keys stay valid: %s", fault)
         else:
             self._stale.set(0)
             logger.info("%s: read again, %d keys", path, len(self._file))

@@ -61,7 +61,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(value, str) and len(value) > self.text:
                 faults.append(Fault(f"context.{name}", self._too_long))
         if faults:
-            raise Forbidden("this key is not good for all that is asked", faults=faults)
+            raise Forbidden("this key does not permit all that is asked", faults=faults)
 
     @property
     def _too_long(self) -> str:

@@ -50,7 +50,7 @@ def test_a_rate_lets_so_much_through_and_the_rest_once_time_has_passed(clock: Fi
     assert [hit(3) for _ in range(4)] == [0, 0, 0, 67]
     assert {hit(2) for _ in range(100)} == {61}  # a refused cost is not counted
     assert hit(1) == 0
-    assert hit(11) == 60  # more than the whole rate never passes
+    assert hit(11) == 60  # more than the whole rate
     clock.at += 60 + 6  # of the 10 a tenth has slid out
     assert hit(1) == 0
     assert hit(1) > 0
