@@ -9,7 +9,7 @@ from typing import Any
 
 from service.analysis.checkpoints import temporary_folder
 from service.analysis.jobs import Jobs
-from service.analysis.running import Worker
+from service.analysis.running import EvaluationWorker
 from service.analysis.verdicts import Verdicts
 from service.clock import SYSTEM, Clock
 from service.definition.experiment import load_definition
@@ -17,7 +17,7 @@ from service.errors import ConfigurationError, Conflict, Invalid
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
-from service.housekeeping.sizes import Sizes
+from service.housekeeping.sizes import SizeMeter
 from service.http.lifecycle import Lifecycle
 from service.http.overload import Overload
 from service.http.protocol import connection_limit
@@ -192,7 +192,7 @@ def assemble(
         Expiry(log, store, settlements, settings.expiry_seconds),
         Admin(log, store, settings.experiment_memory_bytes),
         Retention(log, store, settings, telemetry),
-        Sizes(log, store, telemetry),
+        SizeMeter(log, store, telemetry),
         Eraser(log, store, sealer, telemetry),
         Importer(log, store, sealer, settings.max_arms),
         Access(settings.keys, telemetry, clock),
@@ -207,8 +207,8 @@ def assemble(
         Addresses(settings.trusted_proxies),
         history,
         Overview(log, store, telemetry, history, clock),
-        Jobs(Worker(*bounds), clock, rng),
-        Verdicts(Worker(*bounds), Worker(*bounds), log, telemetry),
+        Jobs(EvaluationWorker(*bounds), clock, rng),
+        Verdicts(EvaluationWorker(*bounds), EvaluationWorker(*bounds), log, telemetry),
     )
 
 

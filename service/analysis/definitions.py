@@ -22,7 +22,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Defined:
+class DefinitionSpan:
     """A definition that held from a position of the log on, and from unix seconds."""
 
     position: int
@@ -38,7 +38,7 @@ class Definitions:
     """
 
     def __init__(self) -> None:
-        self._held: list[Defined] = []
+        self._held: list[DefinitionSpan] = []
         self._resets: list[tuple[str, Start]] = []
         self.first_schema = 0
 
@@ -68,13 +68,13 @@ class Definitions:
         """Take in an event, in log order."""
         if isinstance(event, ExperimentDefined):
             definition = Definition.model_validate(event.definition)
-            self.add(Defined(position, event.at, event.schema_version, definition))
+            self.add(DefinitionSpan(position, event.at, event.schema_version, definition))
         elif isinstance(event, ExperimentDeleted):
             self._held.clear()
         elif isinstance(event, PolicyReset):
             self._resets.append((event.policy, Start(position, event.at)))
 
-    def add(self, defined: Defined) -> None:
+    def add(self, defined: DefinitionSpan) -> None:
         """Take in a definition that is newer than those known."""
         if not self._held:
             self.first_schema = defined.schema_version
@@ -103,7 +103,7 @@ class Definitions:
         found = cls()
         for each in kept["held"]:
             definition = Definition.model_validate(each["definition"])
-            found._held.append(Defined(**{**each, "definition": definition}))
+            found._held.append(DefinitionSpan(**{**each, "definition": definition}))
         found._resets = [(policy, Start(position, at)) for policy, position, at in kept["resets"]]
         found.first_schema = kept["first_schema"]
         return found

@@ -66,7 +66,7 @@ class Logged:
 
 
 @dataclass(frozen=True)
-class Terms:
+class RatioTerms:
     """An estimate as sum(top) / sum(bottom)."""
 
     top: Array
@@ -78,27 +78,27 @@ class Terms:
         return float(self.top.sum()) / total if total else float("nan")
 
 
-def ips(log: Logged) -> Terms:
-    return Terms(log.weight * log.reward, np.ones_like(log.reward))
+def ips(log: Logged) -> RatioTerms:
+    return RatioTerms(log.weight * log.reward, np.ones_like(log.reward))
 
 
-def snips(log: Logged) -> Terms:
-    return Terms(log.weight * log.reward, log.weight)
+def snips(log: Logged) -> RatioTerms:
+    return RatioTerms(log.weight * log.reward, log.weight)
 
 
-def direct(log: Logged) -> Terms:
-    return Terms(log.target_guess, np.ones_like(log.reward))
+def direct(log: Logged) -> RatioTerms:
+    return RatioTerms(log.target_guess, np.ones_like(log.reward))
 
 
-def doubly_robust(log: Logged) -> Terms:
+def doubly_robust(log: Logged) -> RatioTerms:
     return switch(log, np.inf)
 
 
-def switch(log: Logged, threshold: float) -> Terms:
+def switch(log: Logged, threshold: float) -> RatioTerms:
     """Doubly robust where the weight is at most `threshold`, the guess alone elsewhere."""
     weight = np.where(log.weight <= threshold, log.weight, 0.0)
     top = log.target_guess + weight * (log.reward - log.guess)
-    return Terms(top, np.ones_like(log.reward))
+    return RatioTerms(top, np.ones_like(log.reward))
 
 
 def choose_threshold(log: Logged) -> float:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from service.analysis.intervals import Interval
 
-Ends = Annotated[
+IntervalEnds = Annotated[
     Interval, Field(description="Lower and upper end, of the confidence that was asked.")
 ]
 
@@ -15,7 +15,7 @@ Ends = Annotated[
 class EstimateAnswer(BaseModel):
     value: float = Field(description="As `metric` says.")
     standard_error: float
-    interval: Ends = Field(description="Student's t on the effective sample.")
+    interval: IntervalEnds = Field(description="Student's t on the effective sample.")
 
     def within(self, least: float, most: float) -> "EstimateAnswer":
         """Cut the interval to the range of rewards."""
@@ -54,11 +54,11 @@ class PolicyEvaluation(BaseModel):
     over_logged: float | None = Field(
         description="How much more than the log it would have earned, by dr. Null where refused."
     )
-    over_logged_interval: Ends | None
-    watched: Ends | None = Field(
+    over_logged_interval: IntervalEnds | None
+    watched: IntervalEnds | None = Field(
         description="Of dr; holds at all times at once. Null but for shadows."
     )
-    over_logged_watched: Ends | None = Field(
+    over_logged_watched: IntervalEnds | None = Field(
         description="Of over_logged; holds at all times at once. Null but for shadows."
     )
     decisions: int = Field(description="That it was evaluated on.")
@@ -71,7 +71,7 @@ class LoggedValue(BaseModel):
         description="Mean of `metric` over the decisions as they were made; null where there are "
         "none, or slates are refused."
     )
-    interval: Ends | None
+    interval: IntervalEnds | None
 
 
 class EvaluationAnswer(BaseModel):

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
-from service.analysis.definitions import Defined, Definitions
+from service.analysis.definitions import Definitions, DefinitionSpan
 from service.analysis.growing import Growing
 from service.analysis.sample_ratio import Counts, ShownArms
 from service.bandits.heads.base import part
@@ -82,7 +82,7 @@ def key_of(decision: str, arm: str) -> int:
     return number_of(f"{decision}\0{arm}")
 
 
-class Place(msgspec.Struct):
+class LogPlace(msgspec.Struct):
     """Place up to which a log was read, and by which it is known again.
 
     position, event   of the last event, and its digest
@@ -98,7 +98,7 @@ class Place(msgspec.Struct):
     removed: tuple[int, int] = (0, 0)
 
 
-class Settlements(NamedTuple):
+class SettledRows(NamedTuple):
     """What is known of shown arms, (n,) each.
 
     settled   whether anything is
@@ -166,7 +166,7 @@ class DecisionHistory:
 
     def __init__(self) -> None:
         self.began = ""
-        self.place = Place()
+        self.place = LogPlace()
         self.definitions, self.names = Definitions(), dict[str, int]()
         self._rows = Growing(
             number="q", position="q", at="d", reward_by="d", chance="d", unit="q", policy="i",
@@ -189,19 +189,19 @@ class DecisionHistory:
         """The numbers of all arms shown, decision by decision."""
         return np.array(self._arms, np.int64)
 
-    def settlements(self, keys: Index) -> Settlements:
+    def settlements(self, keys: Index) -> SettledRows:
         """Return what is known of arms, by their numbers (n,)."""
         known = self._settled["key"]
         order = np.argsort(known, kind="stable")
         known = known[order]
         if not len(known) or not len(keys):
             none = np.zeros(len(keys))
-            return Settlements(none > 0, none + nan, none.astype(np.int64))
+            return SettledRows(none > 0, none + nan, none.astype(np.int64))
         first, end = (np.searchsorted(known, keys, side) for side in ("left", "right"))
         settled = first < end
         last, first = order[end - 1], order[np.minimum(first, len(order) - 1)]
         value = np.where(settled, self._settled["value"][last], nan)
-        return Settlements(settled, value, self._settled["position"][first])
+        return SettledRows(settled, value, self._settled["position"][first])
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -251,7 +251,9 @@ class DecisionHistory:
         state = State.restore(kept)
         if not state.deleted:
             self.definitions.add(
-                Defined(kept.position, state.log_time, state.schema_version, state.definition)
+                DefinitionSpan(
+                    kept.position, state.log_time, state.schema_version, state.definition
+                )
             )
             self.definitions.first_schema = state.first_schema
 
@@ -325,7 +327,7 @@ class DecisionHistory:
         """Restore a history from what `kept` gave. Raises Damaged or UnknownSchema."""
         meta, arrays = codec.unpack(kept, LAYOUT)
         found = cls()
-        found.place = msgspec.convert(meta["place"], Place)
+        found.place = msgspec.convert(meta["place"], LogPlace)
         found.definitions = Definitions.restored(meta["definitions"])
         found.names = {name: place for place, name in enumerate(meta["names"])}
         found._rows.restore(part(arrays, "rows."))

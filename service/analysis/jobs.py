@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random, SystemRandom
 
 from service.analysis.request import EvaluationRequest
-from service.analysis.running import RETRY_AFTER_S, Run, Worker
+from service.analysis.running import RETRY_AFTER_S, EvaluationWorker, Run
 from service.clock import Clock
 from service.errors import Busy, NotFound
 
@@ -33,7 +33,7 @@ class Job:
 class Jobs:
     """Jobs that wait or run, and ended ones for whoever asks for their results."""
 
-    def __init__(self, worker: Worker, clock: Clock, rng: Random | None = None) -> None:
+    def __init__(self, worker: EvaluationWorker, clock: Clock, rng: Random | None = None) -> None:
         self._worker, self._clock, self._rng = worker, clock, rng or SystemRandom()
         self._jobs = dict[str, Job]()
 

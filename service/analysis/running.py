@@ -42,7 +42,7 @@ class Question(msgspec.Struct):
     checkpoints: str | None = None
 
 
-class Step(msgspec.Struct, tag="step"):
+class ProgressLine(msgspec.Struct, tag="step"):
     """A line of the worker's standard output: how far it is within one pass over the log.
 
     doing      what it counts, in words
@@ -54,13 +54,13 @@ class Step(msgspec.Struct, tag="step"):
     of: int
 
 
-class Answer(msgspec.Struct, tag="answer"):
+class AnswerLine(msgspec.Struct, tag="answer"):
     """The last line of the worker's standard output. content: JSON."""
 
     content: msgspec.Raw
 
 
-class Refusal(msgspec.Struct, tag="refusal"):
+class RefusalLine(msgspec.Struct, tag="refusal"):
     """The last line of the worker's standard output where there is no answer. error: its class."""
 
     error: str
@@ -68,9 +68,9 @@ class Refusal(msgspec.Struct, tag="refusal"):
     path: str = ""
 
 
-Result = Answer | Refusal
-Line = Step | Answer | Refusal
-_LINES = msgspec.json.Decoder(Line)
+Result = AnswerLine | RefusalLine
+WorkerLine = ProgressLine | AnswerLine | RefusalLine
+_LINES = msgspec.json.Decoder(WorkerLine)
 
 
 class Run:
@@ -84,7 +84,7 @@ class Run:
 
     def __init__(self, work: Callable[["Run"], Coroutine[Any, Any, bytes]], clock: Clock) -> None:
         self._clock = clock
-        self.step: Step | None = None
+        self.step: ProgressLine | None = None
         self.began: float | None = None
         self.ended: float | None = None
         self.task = asyncio.create_task(work(self))
@@ -127,7 +127,7 @@ class Run:
             logger.error("an evaluation failed", exc_info=fault)
 
 
-class Worker:
+class EvaluationWorker:
     """Runs `service.analysis.worker`, one process at a time, which neither delays serving nor
     uses its memory. A process can be ended when it takes too long or is cancelled; a task of a
     process pool cannot.
@@ -182,7 +182,7 @@ class Worker:
         async with self._one:
             run.begin()
             found = await self._work(run, question)
-        if isinstance(found, Answer):
+        if isinstance(found, AnswerLine):
             return bytes(found.content)
         match found.error:
             case "NotFound":
@@ -244,7 +244,7 @@ async def _follow(process: Process, run: Run) -> Result | None:
     found = None
     async for line in process.stdout:
         told = _LINES.decode(line)
-        if isinstance(told, Step):
+        if isinstance(told, ProgressLine):
             run.step = told
         else:
             found = told

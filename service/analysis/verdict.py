@@ -24,7 +24,7 @@ from service.analysis.sequences import (
     sum_of_squares,
     terms,
 )
-from service.analysis.verdict_answer import Look, PolicyMean, Uplift, Verdict
+from service.analysis.verdict_answer import EarlierUplift, PolicyMean, Uplift, Verdict
 from service.clock import iso
 from service.definition.experiment import Definition
 from service.errors import NotFound
@@ -213,7 +213,7 @@ class _Judge:
         if enough is None:
             uplift.sentence = sentences.too_few(uplift, LEAST_UNITS)
         else:
-            ahead = sentences.Forecast(watched, at, uplift.control, self._span, alpha)
+            ahead = sentences.UpliftForecast(watched, at, uplift.control, self._span, alpha)
             uplift.sentence = sentences.of_one(self._control, uplift, ahead)
         return uplift
 
@@ -236,11 +236,11 @@ def _first_with_enough(effective: Array) -> int | None:
     return first if first < len(effective) else None
 
 
-def _history(watched: Watched, at: Array) -> list[Look]:
+def _history(watched: Watched, at: Array) -> list[EarlierUplift]:
     rows = np.unique(np.linspace(0, len(at) - 1, LOOKS).astype(np.int64))
     values, halves = watched.at(rows)
     return [
-        Look(
+        EarlierUplift(
             at=float(at[row]),
             decisions=int(row) + 1,
             value=value,

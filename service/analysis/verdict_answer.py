@@ -6,11 +6,11 @@ from pydantic import BaseModel, Field
 
 from service.analysis.sequences import MOST_ROWS
 
-State = Literal["better", "worse", "open", "refused"]
+VerdictState = Literal["better", "worse", "open", "refused"]
 Ends = Annotated[tuple[float, float], Field(description="Lower and upper end, 95 percent.")]
 
 
-class Look(BaseModel):
+class EarlierUplift(BaseModel):
     """An uplift as it was known earlier."""
 
     at: float = Field(description="Unix seconds, of the last decision in it.")
@@ -36,7 +36,7 @@ class Uplift(BaseModel):
     """Uplift of a policy over the control: reward per decision."""
 
     policy: str | None = Field(description="null: everything but the control.")
-    state: State
+    state: VerdictState
     sentence: str
     since: str
     decisions: int = Field(description="Of all policies, in which either could be drawn.")
@@ -58,14 +58,14 @@ class Uplift(BaseModel):
     ratio_interval: Ends | None = Field(description="Of the ratio; holds at all times at once.")
     safe_since: str | None = Field(description="When the interval left out 0, for good.")
     safe_decisions: int | None = Field(description="After how many decisions that was.")
-    history: list[Look] = Field(description="Of the difference.")
+    history: list[EarlierUplift] = Field(description="Of the difference.")
 
 
 class Verdict(BaseModel):
     """Verdict on an experiment, up to its oldest decision that still waits for a reward."""
 
     experiment: str
-    state: State = Field(
+    state: VerdictState = Field(
         description="A policy is better than the control, none is and one is worse, neither can be "
         "told yet, or nothing can be told (`sentence` says why)."
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from service.analysis.sample_ratio import Mismatch
 from service.analysis.sequences import Array, Watched, radius
-from service.analysis.verdict_answer import PolicyMean, State, Uplift
+from service.analysis.verdict_answer import PolicyMean, Uplift, VerdictState
 from service.tables import figure
 
 NO_CONTROL = (
@@ -34,7 +34,7 @@ DAY = 86_400.0
 LONGEST = 365 * DAY
 
 
-class Forecast:
+class UpliftForecast:
     """Forecast of when an uplift would show."""
 
     def __init__(
@@ -69,7 +69,7 @@ class Forecast:
         return float(counts[np.flatnonzero(wide)[-1]]) if wide.any() else 0.0
 
 
-def of_one(control: str, uplift: Uplift, ahead: Forecast) -> str:
+def of_one(control: str, uplift: Uplift, ahead: UpliftForecast) -> str:
     """Put an uplift into a sentence."""
     who = _who(uplift)
     if uplift.state == "open":
@@ -108,7 +108,7 @@ def of_mismatch(found: Mismatch) -> str:
     )
 
 
-def of_all(uplifts: Sequence[Uplift], means: Sequence[PolicyMean]) -> tuple[State, str]:
+def of_all(uplifts: Sequence[Uplift], means: Sequence[PolicyMean]) -> tuple[VerdictState, str]:
     """Say what holds of an experiment, in a sentence or two."""
     single = [each for each in uplifts if each.policy is not None]
     if not single:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
 
 
-class Fields(dict[str, Any]):
+class ConditionFields(dict[str, Any]):
     """Fields of a Condition. A class of its own, as Typer accepts no list of generic types."""
 
 
-def _condition(text: str) -> Fields:
+def _condition(text: str) -> ConditionFields:
     """Split at commas, but only before a known name. Raises BadParameter."""
-    condition = Fields()
+    condition = ConditionFields()
     for part in re.split(rf",(?=(?:{'|'.join(NAMES)})=)", text):
         name, given, value = part.partition("=")
         if name not in NAMES or not given or not value:
@@ -44,7 +44,7 @@ def _condition(text: str) -> Fields:
 
 def rebuild(
     without: Annotated[
-        list[Fields],
+        list[ConditionFields],
         Option(
             parser=_condition,
             metavar="WHAT",

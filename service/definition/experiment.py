@@ -51,9 +51,9 @@ ArmId = Annotated[Id, Field(min_length=1, max_length=256)]
 UnitId = Annotated[Id, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 Examined = Annotated[float, Field(gt=0, le=1)]
-Value = bool | Number | Text | Annotated[list[Number], Field(fail_fast=True)]
-Values = Annotated[
-    dict[str, Value], Field(max_length=256), BeforeValidator(without_nulls), at_most(256)
+InlineValue = bool | Number | Text | Annotated[list[Number], Field(fail_fast=True)]
+InlineValues = Annotated[
+    dict[str, InlineValue], Field(max_length=256), BeforeValidator(without_nulls), at_most(256)
 ]
 LARGEST_REWARD = 1e12
 """Limit of a reward, and of a sum of rewards, on either side of 0: the squares of a million such
@@ -197,7 +197,7 @@ class Definition(Model):
     """All that defines an experiment but its name."""
 
     features: Features = Field(Features(), description="What policies can see.")
-    arms: Annotated[dict[ArmId, Values], IN_PARTS] = Field(
+    arms: Annotated[dict[ArmId, InlineValues], IN_PARTS] = Field(
         {}, description="The catalogue: features of each arm, by its id."
     )
     policies: Annotated[

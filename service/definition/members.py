@@ -11,7 +11,7 @@ from service.errors import Fault, Invalid
 
 TWICE = "is given more than once"
 
-Place = tuple["Place", str | int] | None
+ValuePath = tuple["ValuePath", str | int] | None
 """Path of a value: that of its parent, and its name there. None: the whole. A path as text would be
 as long as all names above, for each of a hundred thousand values."""
 
@@ -53,7 +53,7 @@ def repeated(value: object, apart: str = "") -> Invalid | None:
 
     apart: a list of the outermost object whose items are left out, since each is refused for itself
     """
-    found, left = list[Fault](), deque[tuple[object, Place]]([(value, None)])
+    found, left = list[Fault](), deque[tuple[object, ValuePath]]([(value, None)])
     while left and len(found) < FAULTS:
         each, place = left.popleft()
         if isinstance(each, _Repeating):
@@ -96,7 +96,7 @@ def parse_unique(text: str | bytes) -> Any:
     return value
 
 
-def _path(place: Place) -> str:
+def _path(place: ValuePath) -> str:
     steps = list[str]()
     while place is not None:
         place, step = place

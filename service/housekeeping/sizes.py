@@ -15,7 +15,7 @@ MEASURE_S = 60.0
 experiment."""
 
 
-class Sizes:
+class SizeMeter:
     def __init__(self, log: Log, store: Store, telemetry: Telemetry) -> None:
         self._log, self._store, self._telemetry = log, store, telemetry
         self._failing = False

@@ -29,7 +29,7 @@ BASE_COST: Final = 1
 """Cost of every request before its body is read."""
 
 
-class Row(NamedTuple):
+class RouteScope(NamedTuple):
     """Requests of these methods, to paths of this pattern, whole."""
 
     methods: frozenset[str]
@@ -37,8 +37,8 @@ class Row(NamedTuple):
     needs: Needed
 
 
-def _row(methods: str, path: str, needs: Needed) -> Row:
-    return Row(frozenset(methods.split()), re.compile(path), needs)
+def _row(methods: str, path: str, needs: Needed) -> RouteScope:
+    return RouteScope(frozenset(methods.split()), re.compile(path), needs)
 
 
 ANY: Final = "GET HEAD POST PUT PATCH DELETE"
@@ -59,7 +59,7 @@ SCOPES: Final = (
 was forgotten here is closed, not open."""
 
 
-def row_of(method: str, path: str) -> Row | None:
+def row_of(method: str, path: str) -> RouteScope | None:
     for row in SCOPES:
         if method in row.methods and row.path.fullmatch(path):
             return row

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from service.errors import Invalid, TooLarge
 from service.http.access import Authentication
-from service.http.bodies import Name, RewardBody, decoder, expect_each_once, reader
+from service.http.bodies import RequestedName, RewardBody, decoder, expect_each_once, reader
 from service.http.dependencies import ServicesDep
 from service.http.problems import answer_to
 from service.http.strict import StrictRoute
@@ -32,7 +32,7 @@ KEY_HEADERS: Final = {b"authorization", b"x-api-key"}
 
 class Activation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(pattern=r"^[\w-]{1,64}$")]
-    experiment: Name | None = None
+    experiment: RequestedName | None = None
 
 
 class BeaconBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

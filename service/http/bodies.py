@@ -19,13 +19,13 @@ from service.definition.faults import TEXTS, unknown
 from service.definition.members import differ, repeated
 from service.definition.select_request import (
     NO_DOTS,
-    Id,
     InlineArm,
+    RequestedId,
+    RequestedText,
+    RequestedUnit,
+    RequestedValue,
+    RequestedValues,
     SelectRequest,
-    Text,
-    UnitId,
-    Value,
-    Values,
     given,
 )
 from service.errors import Fault, Invalid, Refused
@@ -51,29 +51,29 @@ CountedT = TypeVar("CountedT", bound=Counted)
 
 NO_LINE_END: Final = r"(?!\n)$"
 """End of a pattern that matches no line end; Python's $ alone also matches before one."""
-Name = Annotated[str, Meta(pattern=NAME.replace("$", NO_LINE_END))]
-Time = Annotated[datetime, Meta(tz=True)]
+RequestedName = Annotated[str, Meta(pattern=NAME.replace("$", NO_LINE_END))]
+RequestedTime = Annotated[datetime, Meta(tz=True)]
 
 
 class SelectBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to choose from, for whom and when."""
 
     experiment: Annotated[
-        Name | None, Meta(description="Left out: the default experiment, or the only one.")
+        RequestedName | None, Meta(description="Left out: the default experiment, or the only one.")
     ] = None
     policy: Annotated[
-        Name | None,
+        RequestedName | None,
         Meta(description="Left out: one is assigned by traffic share, sticky to `unit`."),
     ] = None
     unit: Annotated[
-        UnitId | None,
+        RequestedUnit | None,
         Meta(description="Who the decision is for; stored only as a keyed hash."),
     ] = None
     context: Annotated[
-        Values, Meta(description="Features of the user and the moment, by name.")
+        RequestedValues, Meta(description="Features of the user and the moment, by name.")
     ] = {}
     arms: Annotated[
-        Annotated[list[Id | InlineArm], Meta(min_length=1)] | None,
+        Annotated[list[RequestedId | InlineArm], Meta(min_length=1)] | None,
         Meta(
             description="Ids of catalogue arms, or arms with features. Left out: all active arms."
         ),
@@ -108,7 +108,7 @@ class RewardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     decision_id: Annotated[str, Meta(min_length=1, max_length=1_024)]
     reward: float | None = None
-    rewards: Annotated[dict[Id, float], Meta(min_length=1, max_length=100)] | None = None
+    rewards: Annotated[dict[RequestedId, float], Meta(min_length=1, max_length=100)] | None = None
     feedback: Annotated[
         Literal["cascade"] | None,
         Meta(
@@ -116,9 +116,9 @@ class RewardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "are not learned from, and a default that was learned of them is taken back."
         ),
     ] = None
-    clicked: Id | None = None
+    clicked: RequestedId | None = None
     reward_id: Annotated[
-        Text, Meta(description="Tells reports of one decision apart: each has its own.")
+        RequestedText, Meta(description="Tells reports of one decision apart: each has its own.")
     ] = ""
 
     def __post_init__(self) -> None:
@@ -209,8 +209,8 @@ class SelectAnswer(msgspec.Struct):
     logged: Annotated[
         bool, Meta(description="false: the log was gone, the decision waits in memory.")
     ]
-    reward_by: Time
-    accept_until: Time
+    reward_by: RequestedTime
+    accept_until: RequestedTime
 
 
 class RewardAnswer(msgspec.Struct, omit_defaults=True):
@@ -374,8 +374,8 @@ def _malformed(message: str, body: bytes) -> str:
 
 
 MEMBERS: Final[dict[str, Any]] = {
-    "context": Value | None,
-    "features": Value | None,
+    "context": RequestedValue | None,
+    "features": RequestedValue | None,
     "rewards": float,
 }
 """Types of members that msgspec does not name in the path of a fault."""

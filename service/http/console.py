@@ -66,7 +66,7 @@ class ServiceStatus(BaseModel):
     )
 
 
-class RewardScale(BaseModel):
+class RewardScaleAnswer(BaseModel):
     low: float
     high: float
     default: float | None
@@ -88,7 +88,7 @@ class PolicyFigures(PolicyState):
 class ExperimentStatus(ExperimentHealth):
     now: float
     schema_version: int
-    reward: RewardScale
+    reward: RewardScaleAnswer
     figures: list[PolicyFigures]
 
 

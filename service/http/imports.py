@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Request
 from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, Field, PlainValidator, ValidationError
 
-from service.definition.experiment import DOTS, ArmId, UnitId, Values
+from service.definition.experiment import DOTS, ArmId, InlineValues, UnitId
 from service.definition.faults import faults_of
 from service.definition.members import repeated
-from service.definition.select_request import Id, InlineArm, Text, given
+from service.definition.select_request import InlineArm, RequestedId, RequestedText, given
 from service.errors import Invalid, Refused
 from service.features.declaration import Name, Number
 from service.http.dependencies import AuthorDep, ServicesDep
@@ -37,7 +37,7 @@ class ArmBody(Body):
     """An arm outside the catalogue: scored by its features, creating no head."""
 
     id: ArmId
-    features: Values = Field(default_factory=dict, json_schema_extra={"default": {}})
+    features: InlineValues = Field(default_factory=dict, json_schema_extra={"default": {}})
 
 
 def arms_of(arms: Sequence[str | ArmBody] | None) -> list[str | InlineArm] | None:
@@ -57,7 +57,7 @@ class VisitBody(Body):
     at: Annotated[AwareDatetime, Field(strict=False)] = Field(
         description="When it was: ISO 8601 with its zone, or unix seconds."
     )
-    context: Values = Field({}, description="Features of the user and the moment, by name.")
+    context: InlineValues = Field({}, description="Features of the user and the moment, by name.")
     arms: Annotated[list[ArmId | ArmBody], Field(min_length=1, fail_fast=True)] | None = Field(
         None, description="What could have been shown. Left out: the shown arm alone."
     )
@@ -82,7 +82,7 @@ LATEST_SECONDS = 2e10
 """Limit of a time as a number: pydantic takes a larger one for milliseconds."""
 Finite = Annotated[float, Meta(ge=-float_info.max, le=float_info.max)]
 FiniteValues = Annotated[
-    dict[str, bool | Finite | Text | list[Finite] | None], Meta(max_length=256)
+    dict[str, bool | Finite | RequestedText | list[Finite] | None], Meta(max_length=256)
 ]
 
 
@@ -90,15 +90,15 @@ class PlainVisit(msgspec.Struct, forbid_unknown_fields=True):
     """A faultless `VisitBody` that names its arms, as nearly all are: msgspec reads it in a
     fraction of the time."""
 
-    id: Id
+    id: RequestedId
     at: Annotated[float, Meta(ge=0, le=LATEST_SECONDS)] | Annotated[datetime, Meta(tz=True)]
-    arm: Id
+    arm: RequestedId
     propensity: Annotated[float, Meta(gt=0, le=1)]
     context: FiniteValues = {}
-    arms: Annotated[list[Id], Meta(min_length=1)] | None = None
+    arms: Annotated[list[RequestedId], Meta(min_length=1)] | None = None
     probabilities: list[Annotated[float, Meta(ge=0, le=1)]] | None = None
     reward: Finite | None = None
-    unit: Id | None = None
+    unit: RequestedId | None = None
 
     def __post_init__(self) -> None:
         if self.arm in DOTS or self.unit in DOTS or not {*(self.arms or ())}.isdisjoint(DOTS):

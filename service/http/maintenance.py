@@ -28,13 +28,13 @@ class ErasureAnswer(BaseModel):
     erased: dict[str, ErasedCount] = Field(description="By experiment.")
 
 
-class Reader(Body):
+class ReaderBody(Body):
     position: int = Field(ge=0, le=MOST, description="Events up to this position have been taken.")
     row: int = Field(ge=0, le=MOST, description="Decision rows up to this number have been taken.")
 
 
 class ReaderList(BaseModel):
-    readers: dict[str, Reader]
+    readers: dict[str, ReaderBody]
 
 
 @router.delete("/units/{unit:id}", responses=problems(404, 409, 503))
@@ -81,7 +81,9 @@ async def list_readers(state: StateDep, services: ServicesDep) -> ReaderList:
     """Readers of the log that trimming waits for, and what each has taken."""
     needs = (await services.store.describe(state.name)).readers
     return ReaderList(
-        readers={name: Reader(position=one.position, row=one.row) for name, one in needs.items()}
+        readers={
+            name: ReaderBody(position=one.position, row=one.row) for name, one in needs.items()
+        }
     )
 
 
@@ -92,7 +94,7 @@ async def list_readers(state: StateDep, services: ServicesDep) -> ReaderList:
     responses=problems(400, 404, 503),
 )
 async def put_reader(
-    reader: Annotated[Name, Path()], body: Reader, state: StateDep, services: ServicesDep
+    reader: Annotated[Name, Path()], body: ReaderBody, state: StateDep, services: ServicesDep
 ) -> None:
     """Say how much of the log a reader has taken: what comes after is not trimmed before it has
     that, too."""

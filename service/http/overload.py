@@ -41,8 +41,8 @@ CROSS_ORIGIN: Final = (
     (b"vary", b"Origin"),
 )
 
-Headers = Sequence[tuple[bytes, bytes]]
-Refusal = tuple[list[tuple[bytes, bytes]], bytes]
+SentHeaders = Sequence[tuple[bytes, bytes]]
+RefusalParts = tuple[list[tuple[bytes, bytes]], bytes]
 """Headers and body of an answer with status 503."""
 
 
@@ -76,7 +76,7 @@ class Overload:
         self._before_id, self._after_id = body.split(b"{id}")
         self._refused, self._reported_at = 0, -inf
 
-    def refusal(self, method: bytes, path: bytes, headers: Headers) -> Refusal | None:
+    def refusal(self, method: bytes, path: bytes, headers: SentHeaders) -> RefusalParts | None:
         """Return the answer to a request that is refused, and None for any other.
 
         path      decoded, as requests are routed by it

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.bandits.kinds import AnyPolicy
 from service.definition.difference import Difference
-from service.definition.experiment import ArmId, Definition, Values
+from service.definition.experiment import ArmId, Definition, InlineValues
 from service.definition.faults import IN_PARTS
 from service.features.declaration import Name
 from service.features.model import at_most
@@ -115,15 +115,15 @@ class ArmList(BaseModel):
 
 class ArmsBody(Body):
     arms: Annotated[
-        dict[ArmId, Values], Field(min_length=1, max_length=10_000), IN_PARTS, at_most(10_000)
+        dict[ArmId, InlineValues], Field(min_length=1, max_length=10_000), IN_PARTS, at_most(10_000)
     ]
 
 
 class FeaturesBody(Body):
-    features: Values = Field(default_factory=dict, json_schema_extra={"default": {}})
+    features: InlineValues = Field(default_factory=dict, json_schema_extra={"default": {}})
 
 
-class HeadHealth(BaseModel):
+class HeadHealthAnswer(BaseModel):
     smallest_eigenvalue: float = Field(description="Of A, over all directions.")
     condition_number: float = Field(description="Largest over smallest eigenvalue.")
     effective_rank: float = Field(description="Directions that rewards came from, in effect.")
@@ -163,7 +163,7 @@ class PolicyState(BaseModel):
 class PolicyStatus(PolicyState):
     decisions: int
     model_version: str
-    head: HeadHealth | None
+    head: HeadHealthAnswer | None
     trained_to: int | None = Field(description="Log position; null: never trained.")
     versions: list[VersionEntry]
 

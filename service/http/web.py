@@ -44,7 +44,7 @@ COMPRESSED_BYTES: Final = 512
 """Least bytes of a file that is compressed: below, compression saves no packet."""
 
 
-class Files(StaticFiles):
+class SecuredFiles(StaticFiles):
     """A folder, with the security headers of its files."""
 
     def __init__(self, folder: str, headers: Mapping[str, str] | None = None) -> None:
@@ -70,20 +70,20 @@ class Files(StaticFiles):
 
 def static_routes() -> list[BaseRoute]:
     """Make the routes of all folders and of the console's page."""
-    console = Files("console")
+    console = SecuredFiles("console")
 
     async def page(request: Request) -> Response:
         return await console.get_response("index.html", request.scope)
 
     folders = {
-        "/console": Files("console/console"),
-        "/demo": Files("demo"),
-        "/sdk": Files("sdk", SDK_HEADERS),
+        "/console": SecuredFiles("console/console"),
+        "/demo": SecuredFiles("demo"),
+        "/sdk": SecuredFiles("sdk", SDK_HEADERS),
     }
     return [
         Route("/", page, include_in_schema=False),
         *(Mount(path, GZipMiddleware(each, COMPRESSED_BYTES)) for path, each in folders.items()),
-        Mount("/docs", Files("docs")),  # to compress its two megabytes would delay decisions
+        Mount("/docs", SecuredFiles("docs")),  # to compress its two megabytes would delay decisions
     ]
 
 

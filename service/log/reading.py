@@ -24,7 +24,7 @@ BAR = 24
 Say = Callable[[str], None]
 """Function that takes one line of progress."""
 
-Count = Callable[[str, int, int], None]
+CountProgress = Callable[[str, int, int], None]
 """Function that takes progress as numbers: what is done, how many of them, of how many."""
 
 
@@ -89,7 +89,7 @@ class Progress:
     people, or in numbers."""
 
     def __init__(
-        self, say: Say | None = None, clock: Clock = SYSTEM, count: Count | None = None
+        self, say: Say | None = None, clock: Clock = SYSTEM, count: CountProgress | None = None
     ) -> None:
         self._say, self._count, self._clock = say, count, clock
         self._said = -inf

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from service.app import open_services
-from service.definition.experiment import Definition, Value, load_definition
+from service.definition.experiment import Definition, InlineValue, load_definition
 from service.definition.select_request import SelectRequest
 from service.errors import ConfigurationError, ForageError
 from service.features.declaration import (
@@ -259,7 +259,7 @@ async def _select(services: Services, name: str, definition: Definition, rng: Ra
     return (await services.selector.select(request)).token
 
 
-def made_up(feature: Feature, rng: Random) -> Value:
+def made_up(feature: Feature, rng: Random) -> InlineValue:
     """Return a value that the feature takes; a text of 8 characters where it takes any."""
     match feature:
         case Boolean():

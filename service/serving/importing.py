@@ -15,7 +15,7 @@ from typing import Literal, TypeGuard
 import msgspec
 import numpy as np
 
-from service.definition.select_request import InlineArm, Values
+from service.definition.select_request import InlineArm, RequestedValues
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.features.schema import Array
 from service.log.log import Log
@@ -65,7 +65,7 @@ class Visit(msgspec.Struct, frozen=True):
 
     id: str
     at: float
-    context: Values
+    context: RequestedValues
     arm: str
     propensity: float
     arms: Sequence[str | InlineArm] | None = None

@@ -8,7 +8,14 @@ import msgspec
 import pytest
 
 from service.analysis.jobs import KEPT, KEPT_IN_ALL, KEPT_SECONDS
-from service.analysis.running import Answer, Refusal, Result, Run, Step, Worker
+from service.analysis.running import (
+    AnswerLine,
+    EvaluationWorker,
+    ProgressLine,
+    RefusalLine,
+    Result,
+    Run,
+)
 from service.definition.experiment import load_definition
 from service.errors import ProcessEnded, StoreUnavailable
 from tests.support.clock import VirtualClock
@@ -23,10 +30,10 @@ ANSWER: Json = {
     "earned_by": {}, "slates": 0, "shortlists": 0, "untold": 0, "erased": 0, "left_out": {},
     "policies": [],
 }  # fmt: skip
-DONE = Answer(msgspec.Raw(msgspec.json.encode(ANSWER)))
+DONE = AnswerLine(msgspec.Raw(msgspec.json.encode(ANSWER)))
 
 
-class Held(Worker):
+class Held(EvaluationWorker):
     """Its processes end when the test says so."""
 
     def __init__(self, clock: VirtualClock, waiting: int = 4) -> None:
@@ -88,7 +95,7 @@ def test_a_job_waits_runs_and_has_a_result(wire: Wire, worker: Held, clock: Virt
         assert found["state"] == state
         assert (found["progress"], found["result"], found["problem"]) == (None, None, None)
     assert job(wire, second)["seconds"] is None
-    worker.processes[0][0].step = Step("decisions read", 200, 1_000)
+    worker.processes[0][0].step = ProgressLine("decisions read", 200, 1_000)
     wire.sleep(30.0)
     running = job(wire, first)
     assert running["progress"] == {"doing": "decisions read", "done": 200, "of": 1_000}
@@ -153,8 +160,8 @@ def test_an_ended_job_is_forgotten_on_request(wire: Wire, worker: Held) -> None:
 @pytest.mark.parametrize(
     ("fault", "status", "detail"),
     [
-        (Refusal("Invalid", "too long", "decisions"), 422, "too long"),
-        (Refusal("NotFound", "it was deleted"), 404, "it was deleted"),
+        (RefusalLine("Invalid", "too long", "decisions"), 422, "too long"),
+        (RefusalLine("NotFound", "it was deleted"), 404, "it was deleted"),
         (StoreUnavailable("gone"), 503, "try again"),
         (ProcessEnded("its process was ended by SIGKILL"), 500, "by SIGKILL"),
         (RuntimeError("secret"), 500, "it was logged"),
