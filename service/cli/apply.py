@@ -9,7 +9,7 @@ from service.cli.options import AsJson, ServiceUrl
 from service.cli.running import read_settings
 
 if TYPE_CHECKING:
-    from service.offline.definition_client import Defined
+    from service.offline.definition_client import DefinitionAnswer
 
 LISTED = 20
 """Names of one part that are printed, for each kind of change."""
@@ -55,13 +55,13 @@ def apply(
     return WOULD_CHANGE if dry_run and told.changes else 0
 
 
-def _json(told: "Defined") -> str:
+def _json(told: "DefinitionAnswer") -> str:
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode(told)).decode()
 
 
-def _text(name: str, told: "Defined", dry_run: bool) -> str:
+def _text(name: str, told: "DefinitionAnswer", dry_run: bool) -> str:
     from service.definition.difference import grouped
 
     changes = told.changes

@@ -19,7 +19,7 @@ from service.http.dependencies import (
 from service.http.openapi import problems
 from service.http.schemas import Body, PolicyState
 from service.http.strict import StrictRoute
-from service.serving.overview import Order, Page
+from service.serving.overview import ArmPage, Order
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -196,7 +196,7 @@ async def list_arm_figures(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> ArmFiguresAnswer:
     """Return what came of each arm, page by page."""
-    page = Page(policy, order, descending, match, offset, limit)
+    page = ArmPage(policy, order, descending, match, offset, limit)
     return ArmFiguresAnswer.model_validate(services.overview.arms(state, page))
 
 

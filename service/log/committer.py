@@ -11,7 +11,15 @@ from service.log.background import Background
 from service.log.replica import Committed, Replica
 from service.log.replicas import Replicas
 from service.log.stores import Store
-from service.log.stores.base import Append, Appended, CommitResult, DecisionRow, Entry, Kept, Known
+from service.log.stores.base import (
+    Append,
+    Appended,
+    CommitResult,
+    DecisionRow,
+    Entry,
+    MarkConflict,
+    RowStored,
+)
 from service.log.unlogged import StoredDecision, Unlogged
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
@@ -108,14 +116,14 @@ class Committer:
 
     # -- events --------------------------------------------------------------------------------
 
-    async def append(self, entry: Append, event: AnyEvent) -> Appended | Known:
+    async def append(self, entry: Append, event: AnyEvent) -> Appended | MarkConflict:
         """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged. A
         quarantined experiment takes what lifts the quarantine, and nothing else."""
         if not isinstance(event, Skipped):
             self._replicas.state(entry.experiment)
         self._expect_log()
         result = await self._enqueue(entry, event)
-        assert isinstance(result, Appended | Known)
+        assert isinstance(result, Appended | MarkConflict)
         return result
 
     async def append_all(
@@ -308,7 +316,7 @@ class Committer:
                 events.setdefault(name, []).append((pending, result))
                 continue
             self._answer(pending, result)
-            if isinstance(result, Kept) and result.number and known:
+            if isinstance(result, RowStored) and result.number and known:
                 self._replicas.by_name[name].count_row(result.number)
         for name, own in events.items():
             replica = self._replicas.by_name.get(name) or self._replicas.create(name, began)
@@ -352,7 +360,7 @@ class Committer:
         if pending.answer.done():
             if pending.optional is not None:
                 self._unlogged.drop(pending.optional)
-        elif isinstance(result, Kept) and isinstance(pending.entry, DecisionRow):
+        elif isinstance(result, RowStored) and isinstance(pending.entry, DecisionRow):
             payload = pending.entry.payload if result.earlier is None else result.earlier
             pending.answer.set_result(StoredDecision(payload, logged=True))
         else:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 
-from service.serving.rederive import Discrepancy, Kind
+from service.serving.rederive import Discrepancy, DiscrepancyKind
 from service.tables import aligned
 
 KEPT = 1_000
@@ -17,7 +17,7 @@ LISTED = 20
 ROWS_A_TIE = 10_000
 """Rows of which one may differ by a tie of its scores that rounding decided."""
 
-COLUMNS: dict[str, tuple[Kind, ...]] = {
+COLUMNS: dict[str, tuple[DiscrepancyKind, ...]] = {
     "choices": ("choice",),
     "probabilities": ("probabilities", "tie"),
     "beyond": ("probabilities",),
@@ -60,7 +60,7 @@ class AuditReport:
     tombstones: int = 0
     imported: int = 0
     total: int = 0
-    counts: Counter[Kind] = field(default_factory=Counter)
+    counts: Counter[DiscrepancyKind] = field(default_factory=Counter)
     kept: list[Discrepancy] = field(default_factory=list)
 
     def add(self, discrepancy: Discrepancy, rows: int = 1) -> None:

@@ -23,14 +23,14 @@ from service.serving.admin import Admin
 from service.settings import Settings
 
 Keys = tuple[str | int, ...]
-Level = Literal["fault", "warning"]
+FindingLevel = Literal["fault", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
     """path: of the setting, dotted (`policies.main.alpha`); empty for the file as a whole."""
 
-    level: Level
+    level: FindingLevel
     path: str
     message: str
 
@@ -145,7 +145,7 @@ def _behind(
     return []
 
 
-def _finding(level: Level, keys: Keys, message: str) -> FileFinding:
+def _finding(level: FindingLevel, keys: Keys, message: str) -> FileFinding:
     return FileFinding(level, ".".join(map(str, keys)), message)
 
 

@@ -11,7 +11,7 @@ from service.settings import Settings
 TIMEOUT_S = 60.0
 
 
-class Defined(msgspec.Struct, frozen=True):
+class DefinitionAnswer(msgspec.Struct, frozen=True):
     """The answer to a definition, as far as it is needed here. restarted: policies that start from
     the prior, and why."""
 
@@ -32,7 +32,7 @@ def send_definition(
     *,
     dry_run: bool = False,
     replace: bool = False,
-) -> Defined:
+) -> DefinitionAnswer:
     """Define an experiment, or with dry_run say what it would change. replace: an empty catalogue
     is meant. Raises ConfigurationError with every fault where the service refuses, or does not
     answer as Forage."""
@@ -47,7 +47,7 @@ def send_definition(
             trust_env=False,
         )
         if answer.is_success:
-            return msgspec.json.decode(answer.content, type=Defined)
+            return msgspec.json.decode(answer.content, type=DefinitionAnswer)
         refused = msgspec.json.decode(answer.content, type=_Problem)
     except (httpx.HTTPError, msgspec.MsgspecError) as fault:
         raise ConfigurationError(f"{settings.url} does not answer as Forage: {fault}") from fault

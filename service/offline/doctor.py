@@ -37,7 +37,7 @@ SYNC_POSTGRES = "ALTER SYSTEM SET synchronous_commit = on (fsync likewise), and 
 
 Level = Literal["ok", "warning", "fault"]
 
-JsonObject = Mapping[str, Any]
+JsonAnswer = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def check_clock(date: str, before: float, after: float) -> Check:
     return ok("clock", "agrees with that of the service")
 
 
-def check_training(experiment: str, policies: Sequence[JsonObject]) -> Iterator[Check]:
+def check_training(experiment: str, policies: Sequence[JsonAnswer]) -> Iterator[Check]:
     """Find policies whose training is overdue, in the answer of /experiments/{name}/policies."""
     overdue = [
         policy

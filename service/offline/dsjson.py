@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 JsonObject = Mapping[str, object]
-Arm = str | dict[str, object]
+DsjsonArm = str | dict[str, object]
 """Arm of the catalogue by its id, or an id with features."""
 
 DANGLING = (
@@ -20,7 +20,7 @@ REQUIRED = ("EventId", "Timestamp", "_label_probability", "c")
 
 
 @dataclass
-class Known:
+class KnownFeatures:
     """What an experiment knows: features by name, with their types, and the catalogue.
 
     ignored   features of lines that the experiment does not have
@@ -36,7 +36,7 @@ class NoVisit(ValueError):
     """Why a line is no visit."""
 
 
-def visit_of(line: JsonObject, known: Known) -> dict[str, object] | str:
+def visit_of(line: JsonObject, known: KnownFeatures) -> dict[str, object] | str:
     """Return the visit of a line, or why it is none."""
     try:
         return _visit(line, known)
@@ -46,7 +46,7 @@ def visit_of(line: JsonObject, known: Known) -> dict[str, object] | str:
         return "it is nested too deeply"
 
 
-def _visit(line: JsonObject, known: Known) -> dict[str, object]:
+def _visit(line: JsonObject, known: KnownFeatures) -> dict[str, object]:
     _expect_decision(line)
     shared, entries = _split(line["c"])
     arms = [_arm(number, entry, known) for number, entry in enumerate(entries, 1)]
@@ -122,9 +122,9 @@ def _number(value: object, name: str) -> float:
     raise NoVisit(f"`{name}` must be a number")
 
 
-def _distinct(arms: Sequence[Arm]) -> list[Arm]:
+def _distinct(arms: Sequence[DsjsonArm]) -> list[DsjsonArm]:
     """Return each arm once, where it was first listed."""
-    found: dict[str, Arm] = {}
+    found: dict[str, DsjsonArm] = {}
     for arm in arms:
         if found.setdefault(_id(arm), arm) != arm:
             raise NoVisit(f"two actions of `_multi` have the id {_id(arm)}, and other features")
@@ -146,7 +146,7 @@ def _sums(ids: Sequence[str], chances: object) -> dict[str, float]:
 # -- features --------------------------------------------------------------------------------------
 
 
-def _arm(number: int, entry: JsonObject, known: Known) -> Arm:
+def _arm(number: int, entry: JsonObject, known: KnownFeatures) -> DsjsonArm:
     """Convert an action to an arm: its id alone where the catalogue has it."""
     flat = dict(_flat(entry, ()))
     own = [flat[name] for name in sorted(flat, key=len) if re.search(r"(^|\.)id$", name)]
@@ -157,7 +157,7 @@ def _arm(number: int, entry: JsonObject, known: Known) -> Arm:
     return {"id": name, "features": _features(entry, known.arm, known.ignored)}
 
 
-def _id(arm: Arm) -> str:
+def _id(arm: DsjsonArm) -> str:
     return arm if isinstance(arm, str) else str(arm["id"])
 
 

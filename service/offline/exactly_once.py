@@ -1,7 +1,7 @@
 """Whether a log settles each arm of a decision once, and its marks stand at their own events.
 
-An audit gives every event to `Settled`, which keeps 48 bytes of each settled arm, and compares them
-at the end: marks that were forgotten too early cannot tell of what was settled twice.
+An audit gives every event to `SettledArms`, which keeps 48 bytes of each settled arm, and compares
+them at the end: marks that were forgotten too early cannot tell of what was settled twice.
 """
 
 import re
@@ -37,13 +37,13 @@ IDENTITY = re.compile(r"([^#=/]+)(#|=\d+/)")
 decision."""
 
 
-Known = tuple[float | None, int | None, float]
+LearnedArm = tuple[float | None, int | None, float]
 """Knowledge of an arm: the reward learned, the position since which it has one, its weight."""
 
-NOTHING: Known = (None, None, 1.0)
+NOTHING: LearnedArm = (None, None, 1.0)
 
 
-class Settled:
+class SettledArms:
     """What the events of one experiment settle."""
 
     def __init__(self, store: Store, experiment: str) -> None:
@@ -124,11 +124,11 @@ def _key(event: Learned, outcome: SettledReward) -> int:
     return hash((event.decision, outcome.settled.arm))
 
 
-def _before(outcome: SettledReward) -> Known:
+def _before(outcome: SettledReward) -> LearnedArm:
     return NOTHING if outcome.was is None else (outcome.was, outcome.since, outcome.weighed)
 
 
-def _after(position: int, outcome: SettledReward) -> Known:
+def _after(position: int, outcome: SettledReward) -> LearnedArm:
     if outcome.learned is None:
         return NOTHING
     since = position if outcome.was is None else outcome.since

@@ -11,8 +11,8 @@ import httpx
 import msgspec
 
 from service.errors import ConfigurationError, StoreUnavailable
-from service.offline.dsjson import Known
-from service.offline.visit_files import Line
+from service.offline.dsjson import KnownFeatures
+from service.offline.visit_files import VisitLine
 
 Encoded = tuple[int, bytes | str]
 """Visit of a line: its number, and the visit as JSON, or why it is none."""
@@ -42,7 +42,7 @@ class Importing:
         self.refused: list[tuple[int, str]] = []
         self.stopped = False
 
-    def known(self) -> Known:
+    def known(self) -> KnownFeatures:
         """Ask for the features and the catalogue of the experiment. Raises ConfigurationError where
         there is no such experiment."""
         answer = self._ask("GET", self._path)
@@ -54,7 +54,7 @@ class Importing:
                 {name: str(each["type"]) for name, each in definition["features"][of].items()}
                 for of in ("context", "arm")
             )
-            return Known(context, arm, frozenset(definition["arms"]))
+            return KnownFeatures(context, arm, frozenset(definition["arms"]))
         except (ValueError, LookupError, TypeError) as fault:
             raise ConfigurationError(_problem(answer)) from fault
 
@@ -130,7 +130,7 @@ class Importing:
         )
 
 
-def batches(lines: Iterator[Line]) -> Iterator[list[Encoded]]:
+def batches(lines: Iterator[VisitLine]) -> Iterator[list[Encoded]]:
     """Encode visits, and group them into requests."""
     part, size = list[Encoded](), 0
     for number, visit in lines:

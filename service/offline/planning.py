@@ -43,7 +43,7 @@ PATIENCE_S = 60.0
 SECRET = bytes(32)
 """Secret that decides which visitor gets which policy: each plan of a file has the same."""
 
-Kind = Literal["sqlite", "redis", "postgresql"]
+StoreKind = Literal["sqlite", "redis", "postgresql"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Overhead:
 
 
 ROW_BYTES = (100, 300, 600, 1_200, 2_400, 4_800, 10_000, 20_000, 64_000)
-OVERHEADS: dict[Kind, Overhead] = {
+OVERHEADS: dict[StoreKind, Overhead] = {
     "sqlite": Overhead((103, 119, 152, 269, 1_731, 469, 820, 897, 970), 50, 92, 100),
     "redis": Overhead((218, 195, 217, 279, 457, 652, 1_240, 2_214, 7_035), 96, 34, 129),
     "postgresql": Overhead((187, 166, 177, 240, 541, 699, 845, 1_413, 3_067), 128, 227, 160),
@@ -94,11 +94,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StoragePlan:
     """days: that decisions are kept, at least until they can no longer be rewarded."""
 
     experiment: str
-    store: Kind
+    store: StoreKind
     rate: float
     click_rate: float
     days: float
@@ -178,7 +178,9 @@ class _Made:
     expired: _Entries
 
 
-async def plan(path: Path, store: Kind, rate: float, days: float, click_rate: float) -> Plan:
+async def plan(
+    path: Path, store: StoreKind, rate: float, days: float, click_rate: float
+) -> StoragePlan:
     """Size the log of an experiment file. Raises ConfigurationError for a file with a fault, or
     where a decision of it cannot be made up."""
     name, definition = load_definition(path)
@@ -218,7 +220,7 @@ async def plan(path: Path, store: Kind, rate: float, days: float, click_rate: fl
             f"Events stay as long as a net may train on them ({', '.join(nets)}): "
             f"{gigabytes(rate * DAY_S * parts[1].bytes)} more each day after that."
         )
-    return Plan(name, store, rate, click_rate, kept_s / DAY_S, parts, notes)
+    return StoragePlan(name, store, rate, click_rate, kept_s / DAY_S, parts, notes)
 
 
 async def _made(path: Path, name: str, definition: Definition) -> _Made:
@@ -281,15 +283,15 @@ def _number(feature: Numeric | Vector, rng: Random) -> float:
     return rng.uniform(low, low + span if high is None else high)
 
 
-Log = tuple[list[Record], list[KeptMark]]
+RecordedLog = tuple[list[Record], list[KeptMark]]
 
 
-async def _log(store: MemoryStore, name: str) -> Log:
+async def _log(store: MemoryStore, name: str) -> RecordedLog:
     marks, _ = await store.list_marks(name, START, ALL)
     return await store.read(name, 0, ALL), marks
 
 
-def _entries(before: Log, after: Log, decisions: int) -> _Entries:
+def _entries(before: RecordedLog, after: RecordedLog, decisions: int) -> _Entries:
     """Return what came between."""
     (old_events, old_marks), (events, marks) = before, after
     sizes = [len(record.payload) for record in events[len(old_events) :]]

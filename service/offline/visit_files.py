@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from service.definition.files import json_of
 from service.errors import ConfigurationError
 from service.naming import listed, quoted
-from service.offline.dsjson import Known, visit_of
+from service.offline.dsjson import KnownFeatures, visit_of
 from service.offline.renames import Renames, option_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ PARSED = ("context", "arms", "probabilities")
 BATCH = 1_000  # rows of a Parquet file in memory at once
 NOT_UTF8 = "not UTF-8"
 
-Line = tuple[int, dict[str, object] | str]
+VisitLine = tuple[int, dict[str, object] | str]
 """Visit of a line: its number, from 1, and the visit, or why it is none."""
 
 CELL_CHARACTERS = 131_072
@@ -50,8 +50,8 @@ CELL_CHARACTERS = 131_072
 
 
 def read(
-    path: Path, known: Known, renames: Renames | None = None, separator: str = ","
-) -> Iterator[Line]:
+    path: Path, known: KnownFeatures, renames: Renames | None = None, separator: str = ","
+) -> Iterator[VisitLine]:
     """Yield the lines of a file. separator: of the cells of a CSV file. Raises ConfigurationError
     where the file is of no known kind, cannot be read, or lacks a column."""
     reader = READERS.get(path.suffix.lower())
@@ -71,12 +71,12 @@ class Source(NamedTuple):
     """A file, and what is known of its columns."""
 
     path: Path
-    known: Known
+    known: KnownFeatures
     renames: Renames
     separator: str
 
 
-def _json_lines(source: Source) -> Iterator[Line]:
+def _json_lines(source: Source) -> Iterator[VisitLine]:
     for number, found in _objects(source.path):
         if isinstance(found, dict):
             try:
@@ -86,14 +86,14 @@ def _json_lines(source: Source) -> Iterator[Line]:
         yield number, found
 
 
-def _dsjson(source: Source) -> Iterator[Line]:
+def _dsjson(source: Source) -> Iterator[VisitLine]:
     if source.renames:
         raise ConfigurationError(f"{source.path}: --map renames columns, and DSJSON has none")
     for number, found in _objects(source.path):
         yield number, found if isinstance(found, str) else visit_of(found, source.known)
 
 
-def _objects(path: Path) -> Iterator[Line]:
+def _objects(path: Path) -> Iterator[VisitLine]:
     """Yield the JSON objects of a file, one a line."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
         for number, text in enumerate(file, 1):
@@ -120,7 +120,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _csv(source: Source) -> Iterator[Line]:
+def _csv(source: Source) -> Iterator[VisitLine]:
     csv.field_size_limit(CELL_CHARACTERS)  # of this process
     separator = "\t" if source.separator == "tab" else source.separator
     with source.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -235,7 +235,7 @@ def _renamed(row: Mapping[str, object], renames: Renames) -> dict[str, object]:
     return found
 
 
-def _parquet(source: Source) -> Iterator[Line]:
+def _parquet(source: Source) -> Iterator[VisitLine]:
     import pyarrow
     from pyarrow import parquet
 
@@ -302,8 +302,8 @@ def _rows(batch: "RecordBatch") -> Iterator[dict[str, object] | str]:
             yield "holds a number or a time that is out of range"
 
 
-Reader = Callable[[Source], Iterator[Line]]
-READERS: dict[str, Reader] = {
+FileReader = Callable[[Source], Iterator[VisitLine]]
+READERS: dict[str, FileReader] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".dsjson": _dsjson,

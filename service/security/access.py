@@ -22,7 +22,7 @@ from service.errors import (
 )
 from service.observability.telemetry import Count, Telemetry
 from service.security.addresses import Headers
-from service.security.keys import Key, KeyRing, KeyScope, digest_of, mint, now, read_keys
+from service.security.keys import ApiKey, KeyRing, KeyScope, digest_of, mint, now, read_keys
 from service.security.profile import FREE, Profile
 from service.security.rates import Rate, Rates
 
@@ -39,7 +39,7 @@ REASONS = (
 )  # fmt: skip
 """Reasons of a refusal, as `forage_refused_total` counts them."""
 
-Refusal = TypeVar("Refusal", bound=Refused)
+RefusedT = TypeVar("RefusedT", bound=Refused)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +104,9 @@ class Access:
         self.required = path is not None
         self._refused = {reason: telemetry.refused.labels(reason) for reason in REASONS}
         self._stale = telemetry.keys_stale
-        self._lent: list[tuple[Key, Grant]] = []
+        self._lent: list[tuple[ApiKey, Grant]] = []
         self._ring: KeyRing[Grant] = KeyRing([])
-        self._file: list[tuple[Key, Grant]] = []
+        self._file: list[tuple[ApiKey, Grant]] = []
         self._seen: tuple[int, ...] | None = None
         self._next_look = -math.inf
         self.path = path
@@ -140,7 +140,7 @@ class Access:
             raise self.count("scope", Forbidden(f"this key has no scope {scope!r}"))
         return grant
 
-    def count(self, reason: str, refusal: Refusal) -> Refusal:
+    def count(self, reason: str, refusal: RefusedT) -> RefusedT:
         """Count a refusal, and return it."""
         self._refused[reason].inc()
         return refusal
@@ -181,7 +181,7 @@ class Access:
         """Issue a key that only this process accepts, for a process that it starts."""
         key_id, text = mint()
         digest = digest_of(text.encode()).hex()
-        key = Key(id=key_id, name=name, digest=digest, scopes=(scope,), created=now())
+        key = ApiKey(id=key_id, name=name, digest=digest, scopes=(scope,), created=now())
         self._lent.append((key, self._grant_of(key)))
         self._ring = KeyRing([*self._file, *self._lent])
         return text
@@ -236,11 +236,11 @@ class Access:
             self._stale.set(0)
             logger.info("%s: read again, %d keys", path, len(self._file))
 
-    def _take(self, keys: list[Key]) -> None:
+    def _take(self, keys: list[ApiKey]) -> None:
         self._file = [(key, self._grant_of(key)) for key in keys]
         self._ring = KeyRing([*self._file, *self._lent])
 
-    def _grant_of(self, key: Key) -> Grant:
+    def _grant_of(self, key: ApiKey) -> Grant:
         return Grant(
             key.id,
             self._refused["experiment"],

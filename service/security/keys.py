@@ -52,7 +52,7 @@ ID = slice(len(PREFIX) + 1, len(PREFIX) + 1 + 2 * ID_BYTES)
 PUBLIC: frozenset[KeyScope] = frozenset({"select", "reward"})
 """Scopes of a key that everybody can read in a page's source."""
 
-Known = TypeVar("Known")
+Attached = TypeVar("Attached")
 
 
 def _checked_rate(text: str) -> str:
@@ -99,7 +99,7 @@ class KeyProfile(BaseModel):
         return structs.replace(kind, **changes) if changes else kind
 
 
-class Key(BaseModel):
+class ApiKey(BaseModel):
     """One key, as the file describes it.
 
     experiments   it is good for these alone; None: for all
@@ -135,7 +135,7 @@ class Key(BaseModel):
         return rate
 
     @model_validator(mode="after")
-    def _fits(self) -> "Key":
+    def _fits(self) -> "ApiKey":
         if not self.scopes or self.experiments == ():
             raise ValueError("a key names one scope at least, and one experiment if any")
         if self.origins and not PUBLIC.issuperset(self.scopes):
@@ -164,7 +164,7 @@ class KeyFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: Literal[1] = 1
-    keys: list[Key] = []
+    keys: list[ApiKey] = []
 
     @model_validator(mode="after")
     def _ids_differ(self) -> "KeyFile":
@@ -193,16 +193,16 @@ def digest_of(text: bytes) -> bytes:
     return sha256(text).digest()
 
 
-class KeyRing(Generic[Known]):
+class KeyRing(Generic[Attached]):
     """Finds what belongs to a key by its text."""
 
-    def __init__(self, known: Iterable[tuple[Key, Known]]) -> None:
-        self._known: dict[bytes, tuple[bytes, Known | None]] = {
+    def __init__(self, known: Iterable[tuple[ApiKey, Attached]]) -> None:
+        self._known: dict[bytes, tuple[bytes, Attached | None]] = {
             key.id.encode(): (bytes.fromhex(key.digest), each) for key, each in known
         }
-        self._nobody: tuple[bytes, Known | None] = bytes(32), None
+        self._nobody: tuple[bytes, Attached | None] = bytes(32), None
 
-    def find(self, text: bytes) -> Known | None:
+    def find(self, text: bytes) -> Attached | None:
         """Find the key that a text is; None for an unknown or wrong one.
 
         Every text takes the same work: one digest, one look-up of the id, which is no secret, and
@@ -222,7 +222,7 @@ def loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def read_keys(path: Path) -> list[Key]:
+def read_keys(path: Path) -> list[ApiKey]:
     """Read a file of keys. Raises ConfigurationError with the place of each fault, and never the
     content."""
     try:
@@ -251,7 +251,7 @@ def _listed(path: Path, faults: Sequence[Fault]) -> str:
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[list[Key]]:
+def changing(path: Path) -> Iterator[list[ApiKey]]:
     """Yield the keys of a file, or of a new one, to be changed in place; the file is then replaced
     whole. Concurrent changes wait. Raises ConfigurationError."""
     try:

@@ -29,7 +29,7 @@ from service.features.view import View
 from service.log.log import Log
 from service.log.replay import Pace, erasures, record_at, skip_mark, skipped_positions
 from service.log.stores import Store
-from service.log.stores.base import Append, Blob, Known
+from service.log.stores.base import Append, Blob, MarkConflict
 from service.naming import listed, not_found, quoted
 from service.observability.logs import log_change
 from service.serving.probing import expect_sound, rows_of
@@ -63,7 +63,7 @@ SETTINGS = {
 far from overflow."""
 
 
-class Plan(NamedTuple):
+class DefinitionPlan(NamedTuple):
     """A definition that is checked and not logged yet.
 
     state      of the experiment as it is
@@ -108,7 +108,7 @@ class Admin:
         if_match: int | None = None,
         *,
         replace: bool = False,
-    ) -> tuple[State, Plan]:
+    ) -> tuple[State, DefinitionPlan]:
         """Define an experiment, first or anew. Raises as `plan`, and Conflict where the definition
         would empty the catalogue, or another one came between.
 
@@ -124,7 +124,7 @@ class Admin:
 
     async def define_policy(
         self, name: str, policy: str, settings: AnyPolicy, by: str, if_match: int | None = None
-    ) -> tuple[State, Plan]:
+    ) -> tuple[State, DefinitionPlan]:
         """Create a policy, or give it other settings. Raises as `plan_policy`, or Conflict where
         another definition came between."""
         plan = await self.plan_policy(name, policy, settings, if_match)
@@ -134,7 +134,9 @@ class Admin:
         await self._append_revision(plan.state, event, f"policy {policy} defined")
         return await self._log.replicas.discover(name), plan
 
-    async def plan(self, name: str, definition: Definition, if_match: int | None = None) -> Plan:
+    async def plan(
+        self, name: str, definition: Definition, if_match: int | None = None
+    ) -> DefinitionPlan:
         """Plan what a definition would do.
 
         Other features start a new schema version. Policies keep what they learned of the columns
@@ -145,7 +147,7 @@ class Admin:
 
     async def plan_policy(
         self, name: str, policy: str, settings: AnyPolicy, if_match: int | None = None
-    ) -> Plan:
+    ) -> DefinitionPlan:
         """Plan what a new policy, or other settings of one, would do. Raises as `plan`, and
         NotFound where there is no such experiment."""
         state = await self._present(name)
@@ -163,7 +165,9 @@ class Admin:
         await self._log.replicas.catch_up(name)
         return await self._log.replicas.discover(name)
 
-    async def _plan(self, state: State, definition: Definition, if_match: int | None) -> Plan:
+    async def _plan(
+        self, state: State, definition: Definition, if_match: int | None
+    ) -> DefinitionPlan:
         created = state.deleted
         definition = definition.completed()
         self.check(definition)
@@ -182,7 +186,7 @@ class Admin:
         }
         if not created:
             restarts |= _moved_aside(state.definition, definition)
-        return Plan(state, created, event, definition, restarts, changes)
+        return DefinitionPlan(state, created, event, definition, restarts, changes)
 
     async def share(
         self, state: State, policy: str, share: float, by: str, if_match: int | None = None
@@ -221,7 +225,7 @@ class Admin:
         self, state: State, event: ExperimentDefined | ExperimentDeleted | PolicyReset, what: str
     ) -> None:
         entry = Append(state.name, encode_event(event), {f"revision/{event.revision}": ""})
-        if isinstance(await self._log.committer.append(entry, event), Known):
+        if isinstance(await self._log.committer.append(entry, event), MarkConflict):
             raise Conflict(f"revision {event.revision} was defined by someone else meanwhile")
         log_change(state.name, f"{what}, revision {event.revision}", event.by)
 
@@ -326,7 +330,7 @@ class Admin:
         mark = f"staged/{policy}/{learner.born}/{version.number}"
         entry = Append(state.name, encode_event(event), {mark: digest})
         outcome = await self._log.committer.append(entry, event)
-        if isinstance(outcome, Known) and outcome.marks[mark].value != digest:
+        if isinstance(outcome, MarkConflict) and outcome.marks[mark].value != digest:
             raise Conflict("another artifact was staged as this version")
         log_change(state.name, f"version {version.number} of {policy} staged", by)
         return version.number

@@ -133,7 +133,7 @@ class ShownReward:
 
 
 @dataclass(slots=True)
-class Settlement:
+class MarkedSettlement:
     """Arms of one decision that settle together.
 
     closes      these are all of its arms: the decision is no longer due

@@ -13,7 +13,7 @@ from service.state.fold import State
 from service.state.footprint import footprint_of
 from service.state.learner import Learner
 
-Row = tuple[str, tuple[str, ...], float]
+GaugeRow = tuple[str, tuple[str, ...], float]
 """Name of a gauge, the values of its labels, and its value."""
 
 PROCESS = {
@@ -81,7 +81,7 @@ class MetricsCollector(Collector):
         yield from _families(POLICY, ("experiment", "policy"), self._policies(states))
         yield from _families(FEATURE, ("experiment", "feature"), self._features(states))
 
-    def _process(self) -> Iterator[Row]:
+    def _process(self) -> Iterator[GaugeRow]:
         log = self._log
         yield "forage_processes", (), float(log.presence.count)
         yield "forage_log_queue_entries", (), float(log.committer.queued)
@@ -94,7 +94,7 @@ class MetricsCollector(Collector):
                 yield "forage_store_limit_bytes", (), float(sizes.limit)
         yield "forage_store_clock_skew_seconds", (), log.clock_skew_seconds or 0.0
 
-    def _experiments(self, states: dict[str, State]) -> Iterator[Row]:
+    def _experiments(self, states: dict[str, State]) -> Iterator[GaugeRow]:
         quarantined = self._log.replicas.quarantined
         for name in {**states, **quarantined}:
             yield "forage_quarantined", (name,), float(name in quarantined)
@@ -121,7 +121,7 @@ class MetricsCollector(Collector):
             every = self._log.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every
 
-    def _policies(self, states: dict[str, State]) -> Iterator[Row]:
+    def _policies(self, states: dict[str, State]) -> Iterator[GaugeRow]:
         for name, state in states.items():
             for policy, learner in state.learners.items():
                 key = name, policy
@@ -177,7 +177,7 @@ class MetricsCollector(Collector):
             known = self._due_since[key] = learner.next_version, self._clock.monotonic()
         return self._clock.monotonic() - known[1]
 
-    def _features(self, states: dict[str, State]) -> Iterator[Row]:
+    def _features(self, states: dict[str, State]) -> Iterator[GaugeRow]:
         for name, state in states.items():
             for feature, count in state.schema.clipped.items():
                 yield "forage_clipped_values_total", (name, feature), float(count)
@@ -191,7 +191,7 @@ def explores(learner: Learner) -> bool:
 
 
 def _families(
-    texts: dict[str, str], labels: tuple[str, ...], rows: Iterable[Row]
+    texts: dict[str, str], labels: tuple[str, ...], rows: Iterable[GaugeRow]
 ) -> Iterable[Metric]:
     """Gauges, and counters where a name ends in `_total`."""
     families = {

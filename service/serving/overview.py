@@ -26,13 +26,13 @@ from service.state.learner import Learner
 from service.state.reward_statistics import RewardSums, interval
 
 Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
+RowIndex = npt.NDArray[np.intp]
 Figures = dict[str, object]
 Order = Literal["arm", "impressions", "total", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ArmPage:
     """A page of arms. policy: None adds up all; match: part of the id."""
 
     policy: str | None
@@ -189,7 +189,7 @@ class Overview:
 
     # -- arms ----------------------------------------------------------------------------------
 
-    def arms(self, state: State, page: Page) -> Figures:
+    def arms(self, state: State, page: ArmPage) -> Figures:
         """Arms of the catalogue, and those that were shown and are retired. Raises NotFound."""
         if page.policy is None:
             by_policy = list(state.arm_reward_sums.values())
@@ -258,7 +258,7 @@ async def _head(version: Version) -> Figures | None:
     return {**asdict(health), "digest": digest(version.head)}
 
 
-def _order(page: Page, ids: list[str], sums: Array, found: Index) -> Index:
+def _order(page: ArmPage, ids: list[str], sums: Array, found: RowIndex) -> RowIndex:
     """Return a permutation of the found rows. Arms that were never shown come last in either
     direction, equal ones in the order of the catalogue."""
     count, total, _ = sums[:, found]

@@ -35,7 +35,7 @@ and of their normalization."""
 TIED_DRAWS = 2
 """Draws, of a decision's M, that rounding may decide otherwise."""
 
-Kind = Literal[
+DiscrepancyKind = Literal[
     "choice",
     "probabilities",
     "tie",
@@ -69,7 +69,7 @@ class Discrepancy:
     id   the decision's, or `position 7` of an event, or `row 7` where the id is not known
     """
 
-    kind: Kind
+    kind: DiscrepancyKind
     id: str
     what: str
     logged: object = None
@@ -146,7 +146,10 @@ def check_event(position: int, event: Learned, decision: Decision) -> Discrepanc
 
 
 def _unequal(
-    kind: Kind, decision: Decision, values: Mapping[str, tuple[object, object]], where: str = ""
+    kind: DiscrepancyKind,
+    decision: Decision,
+    values: Mapping[str, tuple[object, object]],
+    where: str = "",
 ) -> Discrepancy | None:
     """Return the first value that is logged otherwise than it is derived."""
     for name, (logged, derived) in values.items():
@@ -244,7 +247,7 @@ def _check_probabilities(
         step = 0.0 if index == first else float(np.spacing(np.float32(logged[index])))
         difference = max(abs(p[index] - logged[index]) - step / 2, 0.0)
         tied = rounded(learner.score(context, candidates), difference)
-        kind: Kind = "tie" if tied else "probabilities"
+        kind: DiscrepancyKind = "tie" if tied else "probabilities"
         what = f"probability of {ids[index]}"
         yield Discrepancy(kind, decision.id, what, logged[index], float(derived[index]))
     else:

@@ -18,7 +18,7 @@ from service.observability.telemetry import Telemetry
 from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
 from service.serving.experiments import expect_present
-from service.serving.marks import Settlement, ShownReward, activation_mark
+from service.serving.marks import MarkedSettlement, ShownReward, activation_mark
 from service.serving.weighing import weigh
 from service.state.decisions import Decision, Shown, decode_decision
 from service.state.events import Activated, encode_event
@@ -165,7 +165,7 @@ class Settlements:
         slots: int,
         reward_id: str | None,
     ) -> Outcome:
-        settlement = Settlement(
+        settlement = MarkedSettlement(
             source.id,
             source.policy,
             source.schema_version,
@@ -194,7 +194,7 @@ class Settlements:
         counted = settlement.repeated or not settlement.ignored
         return Outcome("duplicate" if counted else "ignored", _ignored(settlement))
 
-    async def _append(self, state: State, settlement: Settlement) -> bool:
+    async def _append(self, state: State, settlement: MarkedSettlement) -> bool:
         """Append the settlement and return whether the log accepts it; otherwise the settlement
         learns from the marks that it met."""
         now = self._log.clock.now(state)
@@ -215,7 +215,7 @@ class Settlements:
         return False
 
 
-def _ignored(settlement: Settlement) -> str | None:
+def _ignored(settlement: MarkedSettlement) -> str | None:
     """Say why rewards of a settlement cannot count; None where all of them can, or have."""
     if not settlement.ignored:
         return None

@@ -19,7 +19,7 @@ WORTHWHILE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NetPlan:
     """What net is fitted, and to what.
 
     sizes       inputs, hidden layers, features
@@ -55,7 +55,7 @@ def fit(
     x: Array,  # (n, inputs), in the order of the log
     column: npt.NDArray[np.int64],  # (n,) the output that each reward belongs to
     reward: Array,  # (n,)
-    plan: Plan,
+    plan: NetPlan,
     seed: int,
     weight: Array | None = None,  # (n,); None: all 1
 ) -> Fitted:
@@ -106,7 +106,7 @@ class _Embeddings(nn.Module):
         return np.asarray(whole.detach().double().numpy())
 
 
-def _body(plan: Plan) -> nn.Sequential:
+def _body(plan: NetPlan) -> nn.Sequential:
     layers: list[nn.Module] = []
     sizes = plan.sizes
     if plan.groups:
@@ -134,7 +134,7 @@ def _descend(
     targets: torch.Tensor,
     weights: torch.Tensor,
     split: int,
-    plan: Plan,
+    plan: NetPlan,
 ) -> tuple[int, float]:
     """Adam until `patience` passes bring no gain; leaves the best parameters in place."""
     training = plan.training

@@ -21,7 +21,7 @@ from service.log.stores import Store
 from service.state.artifacts import pack_artifact
 from service.state.fold import State
 from service.state.learner import Learner
-from service.training.fit import Plan, fit
+from service.training.fit import NetPlan, fit
 from service.training.settlements import collect
 
 logger = logging.getLogger(__name__)
@@ -100,12 +100,12 @@ def due_count(learner: Learner) -> int:
     return count
 
 
-def plan(learner: Learner) -> Plan:
+def plan(learner: Learner) -> NetPlan:
     """Plan the net of a policy."""
     net = learner.policy.net
     assert net is not None
     features = [] if net.rectified else [net.embedding]
-    return Plan(
+    return NetPlan(
         [learner.view.width, *net.hidden, *features],
         net.training,
         rectified=net.rectified,

@@ -18,9 +18,9 @@ from service.log.stores.base import (
     DecisionRow,
     Entry,
     Erasure,
-    Kept,
     Record,
     Removed,
+    RowStored,
     Snapshot,
 )
 from service.log.stores.memory import MemoryStore
@@ -139,7 +139,8 @@ fresh = itertools.count()
 def unnumbered(results: list[CommitResult]) -> list[CommitResult]:
     """Numbers of rows grow as each store likes."""
     return [
-        Kept(min(one.number, 1), one.earlier) if isinstance(one, Kept) else one for one in results
+        RowStored(min(one.number, 1), one.earlier) if isinstance(one, RowStored) else one
+        for one in results
     ]
 
 

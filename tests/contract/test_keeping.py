@@ -13,8 +13,8 @@ from service.log.stores.base import (
     Blob,
     Cut,
     Erasure,
-    Known,
     Mark,
+    MarkConflict,
     Record,
     Removed,
     Snapshot,
@@ -110,7 +110,7 @@ async def test_events_are_trimmed_up_to_the_origin_and_positions_go_on(store: St
     assert await positions(store) == [7, 8, 9, 10]
     assert await positions(store, after=3) == [7, 8, 9, 10]
     assert await store.commit([event("mark11")]) == [Appended(11, ANY)]
-    assert isinstance((await store.commit([event("mark1")]))[0], Known)
+    assert isinstance((await store.commit([event("mark1")]))[0], MarkConflict)
     await store.put("zoo", origin(11))
     await store.trim("zoo", Cut(11, 0, 0.0), 100)  # to its end
     assert await positions(store) == []
@@ -260,4 +260,4 @@ async def test_marks_can_be_made_to_stand_for_something_else(store: Store) -> No
     found = await store.marks("zoo", ["known", "new"])
     assert found == dict.fromkeys(("known", "new"), Mark("gone", 0))
     outcome = (await store.commit([Append("zoo", b"late", {"new": "1", "other": "2"})]))[0]
-    assert isinstance(outcome, Known)
+    assert isinstance(outcome, MarkConflict)

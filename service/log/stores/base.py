@@ -69,14 +69,14 @@ class Appended(Struct, frozen=True):
     before: str
 
 
-class Known(Struct, frozen=True):
+class MarkConflict(Struct, frozen=True):
     """An entry that changed nothing, since a mark was not as expected: those of its marks that
     exist."""
 
     marks: Mapping[str, Mark]
 
 
-class Kept(Struct, frozen=True):
+class RowStored(Struct, frozen=True):
     """A stored decision row.
 
     number    grows in the order of an experiment's rows; 0: the id has a row already
@@ -104,7 +104,7 @@ class KeptRow:
 
 
 Entry = Append | DecisionRow
-CommitResult = Appended | Known | Kept
+CommitResult = Appended | MarkConflict | RowStored
 
 
 # -- retention, erasure, copies --------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Blob:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReaderState:
     """A reader of the log and what it has; taken: None: the reader is gone."""
 
     name: str
@@ -272,5 +272,5 @@ class Secret:
     content: bytes = field(repr=False)
 
 
-Item = Snapshot | Blob | Reader | Marks | LogEnd | Secret
+Item = Snapshot | Blob | ReaderState | Marks | LogEnd | Secret
 """Object that `put` writes."""

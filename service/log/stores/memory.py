@@ -19,17 +19,17 @@ from service.log.stores.base import (
     Erasure,
     Instant,
     Item,
-    Kept,
     KeptMark,
     KeptRow,
-    Known,
     LogEnd,
     Mark,
+    MarkConflict,
     Marks,
-    Reader,
+    ReaderState,
     Record,
     Removal,
     Removed,
+    RowStored,
     Secret,
     Snapshot,
     StoreSize,
@@ -37,7 +37,7 @@ from service.log.stores.base import (
     digest,
     expect_origin,
 )
-from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Store, Values
+from service.log.stores.store import SECRET, START, Cursor, Keyed, KeyedValues, Ordered, Page, Store
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class _Experiment:
         if len(known) == len(entry.marks):
             self._settle(entry.settles)
         if {identity: mark.value for identity, mark in known.items()} != entry.replaces:
-            return Known(known)
+            return MarkConflict(known)
         self.position += 1
         self.events[self.position] = entry.payload
         before, self.digest = self.digest, digest(entry.payload)
@@ -92,13 +92,13 @@ class _Experiment:
 
     def keep(self, row: DecisionRow) -> CommitResult:
         if row.id in self.decisions:
-            return Kept(0, self.decisions[row.id])
+            return RowStored(0, self.decisions[row.id])
         self.rows += 1
         self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
         self.counts[row.series] += 1
         if row.due is not None:
             self._wait(row.id, row.due)
-        return Kept(self.rows)
+        return RowStored(self.rows)
 
     def take(self, entry: Entry) -> CommitResult:
         return self.append(entry) if isinstance(entry, Append) else self.keep(entry)
@@ -193,7 +193,7 @@ class _Experiment:
                 self.save(item)
             case Blob(key, payload):
                 self.blobs.setdefault(key, payload)
-            case Reader(name, taken):
+            case ReaderState(name, taken):
                 if taken is None:
                     self.readers.pop(name, None)
                 else:
@@ -245,7 +245,7 @@ class MemoryStore(Store):
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         return [*self._experiments[experiment].page(table, after, limit)], START
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         kept = self._experiments[experiment]
         tables: dict[Keyed, Mapping[str, object]] = {
             "marks": kept.marks,

@@ -29,7 +29,7 @@ from service.log.stores.base import (
     LogEnd,
     Mark,
     Marks,
-    Reader,
+    ReaderState,
     Record,
     Removal,
     Removed,
@@ -40,7 +40,7 @@ from service.log.stores.base import (
     expect_origin,
     shared_out,
 )
-from service.log.stores.batch import Batch, Name
+from service.log.stores.batch import EntryName, Transaction
 from service.log.stores.postgres_commit import (
     KEPT_ROWS,
     KNOWN_MARKS,
@@ -55,8 +55,8 @@ from service.log.stores.postgres_commit import (
 )
 from service.log.stores.postgres_connection import (
     Connection,
-    Patience,
     PostgresConnections,
+    PostgresTimeouts,
     our_errors,
 )
 from service.log.stores.store import (
@@ -65,13 +65,13 @@ from service.log.stores.store import (
     START,
     Cursor,
     Keyed,
+    KeyedValues,
     Ordered,
     Page,
     Store,
-    Values,
 )
 
-PATIENCE = Patience()
+PATIENCE = PostgresTimeouts()
 POLL_S = 0.5
 """Seconds between two looks at a log whose server tells nothing: its notices may be lost."""
 SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names")
@@ -231,7 +231,7 @@ class PostgresStore(Store):
         url: str,
         *,
         readonly: bool = False,
-        patience: Patience = PATIENCE,
+        patience: PostgresTimeouts = PATIENCE,
         clock: Clock = SYSTEM,
     ) -> None:
         self._readonly, self._patience, self._clock = readonly, patience, clock
@@ -288,7 +288,7 @@ class PostgresStore(Store):
             found = await ask(db, KNOWN_MARKS, *columns(marks)) if marks else None
             earlier = await ask(db, KEPT_ROWS, *columns(rows)) if rows else None
             heads, numbers = dict[str, tuple[int, str]](), dict[str, Iterator[int]]()
-            known, kept = dict[Name, Mark](), dict[Name, bytes]()
+            known, kept = dict[EntryName, Mark](), dict[EntryName, bytes]()
             for name, position, last, row, server_now in await locked.fetchall():
                 self.expect_clock(self._connections.name, "PostgreSQL", now - server_now)
                 heads[name.decode()] = position, last.decode()
@@ -297,7 +297,7 @@ class PostgresStore(Store):
                 known[name.decode(), identity.decode()] = Mark(value.decode(), position)
             for name, decision, payload in await earlier.fetchall() if earlier else ():
                 kept[name.decode(), decision.decode()] = payload
-            batch = Batch(heads, numbers, known, kept)
+            batch = Transaction(heads, numbers, known, kept)
             results = batch.decide(entries)
             await write(db, batch)
         return results
@@ -393,7 +393,7 @@ class PostgresStore(Store):
         ]
         return marks, rows[-1][0].hex() if len(rows) == limit else START
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         if table == SECRET:
             rows = await self._read("SELECT content FROM forage_secret")
             return {SECRET: rows[0][0]} if rows else {}
@@ -451,7 +451,7 @@ class PostgresStore(Store):
                 case Blob(key, payload):
                     query = "INSERT INTO forage_blobs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
                     await ask(db, query, experiment, key, payload)
-                case Reader(name, taken):
+                case ReaderState(name, taken):
                     if taken is None:
                         query = "DELETE FROM forage_readers WHERE experiment = %s AND reader = %s"
                         await ask(db, query, experiment, name)

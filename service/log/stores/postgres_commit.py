@@ -7,7 +7,7 @@ from typing import Any
 from psycopg import AsyncCursor
 
 from service.log.stores.base import digest
-from service.log.stores.batch import Batch
+from service.log.stores.batch import Transaction
 from service.log.stores.postgres_connection import Connection
 
 Row = tuple[Any, ...]
@@ -69,7 +69,7 @@ SETTLED_EARLY = (
 )
 
 
-async def write(db: Connection, batch: Batch) -> None:
+async def write(db: Connection, batch: Transaction) -> None:
     marks = [(*name, *values) for name, values in batch.marks.items()]
     # the last row has the number before the next one
     heads = [(name, *head, next(batch.numbers[name]) - 1) for name, head in batch.heads.items()]

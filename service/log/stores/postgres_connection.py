@@ -106,7 +106,7 @@ Connection = AsyncConnection[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class PostgresTimeouts:
     """Seconds that the store waits for PostgreSQL.
 
     connect_s   for a connection: a process of its own there, TLS and a password
@@ -124,7 +124,7 @@ class Patience:
 class PostgresConnections:
     """Connections in autocommit, which are kept for the next caller."""
 
-    def __init__(self, url: str, patience: Patience) -> None:
+    def __init__(self, url: str, patience: PostgresTimeouts) -> None:
         self._settings = settings_of(url)
         self.name = name_of(self._settings)
         self._patience = patience

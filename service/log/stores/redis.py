@@ -22,7 +22,7 @@ from service.log.stores.base import (
     Removal,
     StoreSize,
 )
-from service.log.stores.redis_connection import Patience, RedisConnection
+from service.log.stores.redis_connection import RedisConnection, RedisTimeouts
 from service.log.stores.redis_fitness import LEAST_REPLICAS, durability, unfit
 from service.log.stores.redis_scripts import (
     EXPERIMENTS,
@@ -32,12 +32,12 @@ from service.log.stores.redis_scripts import (
     key_of,
     script,
 )
-from service.log.stores.store import Cursor, Keyed, Ordered, Page, Store, Values, expect_layout
+from service.log.stores.store import Cursor, Keyed, KeyedValues, Ordered, Page, Store, expect_layout
 
 logger = logging.getLogger(__name__)
 
 REWRITE_TRIES, REWRITE_WAIT_S = 100, 0.1
-PATIENCE = Patience()
+PATIENCE = RedisTimeouts()
 
 
 class RedisStore(Store):
@@ -50,7 +50,7 @@ class RedisStore(Store):
         url: str,
         *,
         replicas: int = 0,
-        patience: Patience = PATIENCE,
+        patience: RedisTimeouts = PATIENCE,
         clock: Clock = SYSTEM,
     ) -> None:
         self._clock = clock
@@ -136,7 +136,7 @@ class RedisStore(Store):
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         return await tables.page(self._redis, experiment, table, after, limit)
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         return await tables.get(self._redis, experiment, table, keys)
 
     async def describe(self, experiment: str, *, whole: bool = False) -> Instant:

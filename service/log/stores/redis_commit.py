@@ -12,9 +12,9 @@ from service.log.stores.base import (
     CommitResult,
     DecisionRow,
     Entry,
-    Kept,
-    Known,
     Mark,
+    MarkConflict,
+    RowStored,
 )
 from service.log.stores.redis_scripts import COMMIT, MARK_TABLE, Command, keys_of
 
@@ -66,13 +66,13 @@ def _results(
     for entry, answer in zip(entries, answers, strict=True):
         if isinstance(entry, DecisionRow):
             number, earlier = answer
-            yield Kept(number, reply[earlier] if earlier else None)
+            yield RowStored(number, reply[earlier] if earlier else None)
         elif isinstance(answer, str):
             position, before = answer.split(" ")
             yield Appended(int(position), before)
         else:
             known = zip(entry.marks, answer, strict=True)
-            yield Known({identity: mark(text) for identity, text in known if text})
+            yield MarkConflict({identity: mark(text) for identity, text in known if text})
 
 
 def _packed(entry: Entry) -> tuple[object, ...]:

@@ -27,7 +27,7 @@ Reply = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RedisTimeouts:
     """Seconds that the store waits for Redis.
 
     connect_s   a live host in the same region answers in milliseconds
@@ -46,7 +46,7 @@ class RedisConnection:
     replicas   of Redis that must hold a commit before it counts as durable
     """
 
-    def __init__(self, url: str, replicas: int, patience: Patience) -> None:
+    def __init__(self, url: str, replicas: int, patience: RedisTimeouts) -> None:
         self.replicas, self._patience = replicas, patience
         self._client = client_of(url, CONNECTIONS, patience.connect_s, patience.reply_s)
         waits_s = patience.block_s + patience.reply_s

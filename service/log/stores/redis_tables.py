@@ -16,7 +16,7 @@ from service.log.stores.base import (
     KeptRow,
     LogEnd,
     Marks,
-    Reader,
+    ReaderState,
     Record,
     Removed,
     Secret,
@@ -43,7 +43,7 @@ from service.log.stores.redis_scripts import (
     keys_of,
     script,
 )
-from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
+from service.log.stores.store import START, Cursor, Keyed, KeyedValues, Ordered, Page
 
 ROWS_AT_ONCE = 20
 """Rows that one script reads and trims: rows of 10,000 arms have some 60 kB each."""
@@ -57,7 +57,7 @@ MARKS_AT_ONCE = 1_000
 BUCKETS_AT_ONCE = 50
 """Buckets of marks that one script searches, in a millisecond."""
 
-Fields = Mapping[bytes, bytes]
+StoredFields = Mapping[bytes, bytes]
 
 
 # -- read ------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ async def page(
 
 async def _range(
     redis: RedisConnection, experiment: str, stream: str, after: int, limit: int
-) -> list[tuple[int, Fields]]:
+) -> list[tuple[int, StoredFields]]:
     """Return entries of a stream: number and fields."""
     key = key_of(experiment, stream)
     found = await redis.do("XRANGE", key, f"(0-{after}", "+", "COUNT", limit)
@@ -145,7 +145,9 @@ async def _snapshots(redis: RedisConnection, experiment: str) -> list[Snapshot]:
     return [found[position] for position in sorted(found, reverse=True)]
 
 
-async def get(redis: RedisConnection, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+async def get(
+    redis: RedisConnection, experiment: str, table: Keyed, keys: Sequence[str]
+) -> KeyedValues:
     if not keys:
         return {}
     if table == "decisions":
@@ -240,7 +242,7 @@ async def put(redis: RedisConnection, experiment: str, item: Item) -> None:
             await redis.do(*script(SAVE_SNAPSHOT, keys, position, payload, int(origin)))
         case Blob(key, payload):
             await redis.do("SET", key_of(experiment, "blob", key), payload, "NX")
-        case Reader(name, taken):
+        case ReaderState(name, taken):
             readers = key_of(experiment, "readers")
             if taken is None:
                 await redis.do("HDEL", readers, name)

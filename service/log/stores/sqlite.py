@@ -27,7 +27,7 @@ from service.log.stores.base import (
 )
 from service.log.stores.sqlite_commit import commit
 from service.log.stores.sqlite_identity import OpenedFiles
-from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Page, Store, Values
+from service.log.stores.store import SECRET, Cursor, Keyed, KeyedValues, Ordered, Page, Store
 
 T = TypeVar("T")
 
@@ -46,8 +46,8 @@ class SqliteStore(Store):
         self._path = path.resolve()
         self._readonly = readonly
         self._lock: int | None = None
-        self._reader = sqlite_file.Worker(self._path, sqlite_file.connect_to_read)
-        self._writer = sqlite_file.Worker(self._path, sqlite_file.connect_to_write)
+        self._reader = sqlite_file.SqliteThread(self._path, sqlite_file.connect_to_read)
+        self._writer = sqlite_file.SqliteThread(self._path, sqlite_file.connect_to_write)
         self._files = OpenedFiles(self._path)
 
     @classmethod
@@ -105,7 +105,7 @@ class SqliteStore(Store):
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         return await self._reader.run(lambda db: tables.page(db, experiment, table, after, limit))
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         if table == SECRET:
             return await self._reader.run(tables.secret)
         return await self._reader.run(lambda db: tables.get(db, experiment, table, keys))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 
 from service.log.stores.base import Append, CommitResult, DecisionRow, Entry
-from service.log.stores.batch import Batch, Name
+from service.log.stores.batch import EntryName, Transaction
 from service.log.stores.sqlite_file import LAYOUT, transaction
 from service.log.stores.sqlite_tables import ROWS, head, last_number, look_up, run
 
@@ -23,7 +23,7 @@ def commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[CommitResul
             db.execute(f"PRAGMA user_version = {LAYOUT}")  # a write, of what is there
         marks = [(entry.experiment, identity) for entry in events for identity in entry.marks]
         last = last_number(db) if rows else 0
-        batch = Batch(
+        batch = Transaction(
             {name: head(db, name) for name in {entry.experiment for entry in events}},
             dict.fromkeys((name for name, _ in rows), count(last + 1)),
             look_up(db, "marks", marks),
@@ -34,7 +34,7 @@ def commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[CommitResul
     return results
 
 
-def _write(db: sqlite3.Connection, batch: Batch) -> None:
+def _write(db: sqlite3.Connection, batch: Transaction) -> None:
     # OR FAIL: the transaction undoes a failed statement. Undoing it alone would take a journal of
     # each statement, and with it a commit of 16 rows a quarter longer.
     run(db, "INSERT OR FAIL INTO decisions (experiment, number, id, payload) VALUES {}", batch.rows)
@@ -55,7 +55,7 @@ def _write(db: sqlite3.Connection, batch: Batch) -> None:
     )
 
 
-def _settle(db: sqlite3.Connection, names: Iterable[Name]) -> None:
+def _settle(db: sqlite3.Connection, names: Iterable[EntryName]) -> None:
     """Take settled decisions off the due ones; they stay off where their rows come later."""
     by_experiment: dict[str, list[str]] = {}
     for experiment, decision in names:

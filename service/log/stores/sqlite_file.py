@@ -97,7 +97,7 @@ COMMIT;
 """
 
 
-class Worker:
+class SqliteThread:
     """One connection and its thread. Raises the errors of `service.errors`."""
 
     def __init__(self, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:

@@ -21,7 +21,7 @@ from service.log.stores.base import (
     LogEnd,
     Mark,
     Marks,
-    Reader,
+    ReaderState,
     Record,
     Removed,
     Secret,
@@ -32,7 +32,7 @@ from service.log.stores.base import (
     shared_out,
 )
 from service.log.stores.sqlite_file import BUSY_S, transaction
-from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Values
+from service.log.stores.store import SECRET, START, Cursor, Keyed, KeyedValues, Ordered, Page
 
 Row = tuple[Any, ...]
 
@@ -159,12 +159,12 @@ def page(
     return [kind(*row) for row in rows], rows[-1][0] if len(rows) == limit else START
 
 
-def get(db: sqlite3.Connection, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+def get(db: sqlite3.Connection, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
     found = look_up(db, table, [(experiment, key) for key in keys])
     return {key: value for (_, key), value in found.items()}
 
 
-def secret(db: sqlite3.Connection) -> Values:
+def secret(db: sqlite3.Connection) -> KeyedValues:
     row = db.execute("SELECT content FROM secret").fetchone()
     return {SECRET: row[0]} if row else {}
 
@@ -265,7 +265,7 @@ def put(db: sqlite3.Connection, experiment: str, item: Item) -> None:
             case Blob(key, payload):
                 query = "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)"
                 db.execute(query, (experiment, key, payload))
-            case Reader(name, taken):
+            case ReaderState(name, taken):
                 if taken is None:
                     query = "DELETE FROM readers WHERE experiment = ? AND reader = ?"
                     db.execute(query, (experiment, name))

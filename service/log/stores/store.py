@@ -18,7 +18,7 @@ from service.log.stores.base import (
     LogEnd,
     Mark,
     Marks,
-    Reader,
+    ReaderState,
     Record,
     Removal,
     Scrub,
@@ -37,7 +37,7 @@ Cursor = int | str
 START: Cursor = ""
 
 Page = tuple[list[Any], Cursor]
-Values = dict[str, Any]
+KeyedValues = dict[str, Any]
 """Values of the kind that the table holds."""
 
 SECRET: Literal["secret"] = "secret"  # noqa: S105
@@ -115,7 +115,7 @@ class Backend(Protocol):
         """
 
     @abstractmethod
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         """Return the values of the known keys: the `Mark` of an identity, the payload of a decision
         or a blob. The secret belongs to no experiment (""), and has the key SECRET."""
 
@@ -222,7 +222,7 @@ class Store(Backend):
 
     async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
         """Keep the position of a reader. None: the reader is gone."""
-        await self.put(experiment, Reader(reader, taken))
+        await self.put(experiment, ReaderState(reader, taken))
 
     async def overwrite_marks(
         self, experiment: str, marks: Mapping[str, str], keep_until: float

@@ -14,7 +14,7 @@ from service.errors import Damaged
 from service.state.decisions import Decision
 from service.state.events import AnyEvent, Learned, outcomes
 
-Row = dict[str, Any]
+ArchiveRow = dict[str, Any]
 """Values of one record by column; others are ignored."""
 
 YEAR_1_S, YEAR_10000_S = -62_135_596_800.0, 253_402_300_799.0
@@ -77,7 +77,7 @@ EVENTS = pa.schema(
 )
 
 
-def decision_row(number: int, decision: Decision) -> Row:
+def decision_row(number: int, decision: Decision) -> ArchiveRow:
     """Return the row of a decision. Raises Damaged for a time that no calendar has."""
     return {
         **asdict(decision),
@@ -92,7 +92,7 @@ def decision_row(number: int, decision: Decision) -> Row:
     }
 
 
-def event_row(position: int, event: AnyEvent) -> Row:
+def event_row(position: int, event: AnyEvent) -> ArchiveRow:
     """Return the row of an event. Raises Damaged for a time that no calendar has."""
     row = {
         **asdict(event),

@@ -19,12 +19,12 @@ from service.log.stores import Store
 from service.offline.archive.columns import (
     DECISIONS,
     EVENTS,
-    Row,
+    ArchiveRow,
     day_of,
     decision_row,
     event_row,
 )
-from service.offline.archive.files import Draft, Files, digest
+from service.offline.archive.files import ArchiveFiles, Draft, digest
 from service.security.files import PRIVATE
 from service.state.decisions import decode_decision
 from service.state.events import Erased, Tombstone, decode_event
@@ -68,8 +68,8 @@ class Exporter:
     ) -> None:
         self.name, self._store, self._progress = experiment, store, progress
         self._file_bytes = file_bytes
-        self.decisions = Files(archive / experiment / "decisions", DECISIONS, "id")
-        self.events = Files(archive / experiment / "events", EVENTS, "decision")
+        self.decisions = ArchiveFiles(archive / experiment / "decisions", DECISIONS, "id")
+        self.events = ArchiveFiles(archive / experiment / "events", EVENTS, "decision")
         bodies = self.events.bodies(Erased.__name__)
         self._erased: set[str] = {one for body in bodies for one in decode(body)["decisions"]}
         self._newly_erased: set[str] = set()
@@ -104,9 +104,9 @@ class Exporter:
 
     async def _drafts(
         self,
-        files: Files,
+        files: ArchiveFiles,
         read: Callable[[int], Awaitable[Records]],
-        row_of: Callable[[int, bytes], Row | None],
+        row_of: Callable[[int, bytes], ArchiveRow | None],
     ) -> AsyncIterator[Draft]:
         """Yield the records after the last archived one, file by file."""
         after, _, day = files.cursor
@@ -171,7 +171,7 @@ class Exporter:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _row_of_decision(self, number: int, payload: bytes) -> Row | None:
+    def _row_of_decision(self, number: int, payload: bytes) -> ArchiveRow | None:
         try:
             return decision_row(number, decode_decision(payload))
         except Damaged as fault:
@@ -179,7 +179,7 @@ class Exporter:
             logger.error("experiment %s: decision row %d is left out: %s", self.name, number, fault)
             return None
 
-    def _row_of_event(self, position: int, payload: bytes) -> Row | None:
+    def _row_of_event(self, position: int, payload: bytes) -> ArchiveRow | None:
         if position in self._skips:
             return None
         try:
