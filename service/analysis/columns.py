@@ -18,7 +18,7 @@ from service.bandits.heads.base import Meta, Stored, part
 from service.clock import iso
 from service.features.schema import Array
 
-ARMS = 10_000
+COUNTED_ARMS = 10_000
 """Arms without support that are counted one by one; further ones are counted together."""
 OTHERS = "(others)"
 
@@ -54,7 +54,7 @@ class _PolicyColumns:
             missing = float(target[impossible].sum())
             for index in impossible.tolist():
                 arm, by_arm = logged.arms[index], self.unsupported
-                arm = arm if arm in by_arm or len(by_arm) < ARMS else OTHERS
+                arm = arm if arm in by_arm or len(by_arm) < COUNTED_ARMS else OTHERS
                 by_arm[arm] = by_arm.get(arm, 0.0) + float(target[index])
         self.rows.append(float(target[logged.shown]), float(target @ logged.guess), missing)
 

@@ -25,11 +25,11 @@ from service.log.reading import SILENT, Progress, reading, single_experiment
 from service.log.replicas import Replicas
 from service.log.stores import Store
 
-UNTOLD = "imported with the chance of the shown arm alone"
-END = 1 << 62
+WITHOUT_PROBABILITIES = "imported with the chance of the shown arm alone"
+END_OF_LOG = 1 << 62
 """Position beyond every one of a log."""
 
-TOLD_ARMS = 100
+LISTED_ARMS = 100
 """Arms without support that an answer names."""
 
 Range = tuple[float, float]
@@ -104,7 +104,7 @@ async def _walk(
     async for logged in walk.decisions(chosen, progress, upto):
         some = [columns for start, columns in by_start.items() if logged.position >= start]
         if logged.behaviour is None and any(columns.watched for columns in some):
-            walk.left_out[UNTOLD] += 1
+            walk.left_out[WITHOUT_PROBABILITIES] += 1
             continue
         for columns in some:
             columns.add(logged)
@@ -157,7 +157,7 @@ def _by_start(
         return {0: Columns(policies)}
     found = defaultdict[int, list[str]](list)
     for policy in policies:
-        found[starts.get(policy, END)].append(policy)  # it was removed just now
+        found[starts.get(policy, END_OF_LOG)].append(policy)  # it was removed just now
     return {start: Columns(names, watched=True) for start, names in found.items()}
 
 
@@ -204,7 +204,7 @@ def _value(
         logged=float(columns.reward.mean()) if len(columns) else None,
         other_candidates=columns.otherwise(policy),
         unsupported=mass,
-        unsupported_arms=dict(list(by_arm.items())[:TOLD_ARMS]),
+        unsupported_arms=dict(list(by_arm.items())[:LISTED_ARMS]),
         estimates={name: each.within(*range_) for name, each in estimates.items()},
         direct_method=None if refused else direct(log).value,
         over_logged=over,

@@ -55,7 +55,7 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-LAYOUT = 1
+HISTORY_LAYOUT = 1
 """Number of the layout of a kept history. Raise it with every change of what `DecisionHistory`
 keeps."""
 
@@ -63,11 +63,11 @@ ANEW = (Erased, ExperimentDeleted, LogTruncated, Skipped, Tombstone)
 """Events after which earlier ones, or rows, do not count as they did."""
 
 DELETED = "they were made before the experiment was deleted"
-UNREADABLE = "their rows are damaged"
+DAMAGED_ROWS = "their rows are damaged"
 OPEN = "their reward may still come, or one before them is waited for"
-EARLIER = "made before the log's origin, of which the events were trimmed"
+BEFORE_ORIGIN = "made before the log's origin, of which the events were trimmed"
 
-DEFERRED, IMPORTED, UNTOLD = 1, 2, 4
+IS_DEFERRED, IS_IMPORTED, LACKS_PROBABILITIES = 1, 2, 4
 """Flags of a decision: not shown before its activation; of another system; imported without the
 arms that could have been shown."""
 
@@ -290,7 +290,7 @@ class DecisionHistory:
             self.names.setdefault(decision.policy, len(self.names)),
             decision.schema_version,
             len(decision.shown),
-            DEFERRED * decision.deferred + IMPORTED * imported + UNTOLD * untold,
+            IS_DEFERRED * decision.deferred + IS_IMPORTED * imported + LACKS_PROBABILITIES * untold,
         )
         for shown in decision.shown:
             self._arms.append(key_of(decision.id, shown.arm))
@@ -320,12 +320,12 @@ class DecisionHistory:
             "arms": self.arms,
             "shown": self.shown.counts.sums,
         }
-        return codec.pack(LAYOUT, meta, arrays)
+        return codec.pack(HISTORY_LAYOUT, meta, arrays)
 
     @classmethod
     def restored(cls, kept: bytes) -> "DecisionHistory":
         """Restore a history from what `kept` gave. Raises Damaged or UnknownSchema."""
-        meta, arrays = codec.unpack(kept, LAYOUT)
+        meta, arrays = codec.unpack(kept, HISTORY_LAYOUT)
         found = cls()
         found.place = msgspec.convert(meta["place"], LogPlace)
         found.definitions = Definitions.restored(meta["definitions"])

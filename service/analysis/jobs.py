@@ -9,10 +9,10 @@ from service.analysis.running import RETRY_AFTER_S, EvaluationWorker, Run
 from service.clock import Clock
 from service.errors import Busy, NotFound
 
-KEPT = 8
+KEPT_JOBS = 8
 """Ended jobs of an experiment that are kept, the newest."""
 
-KEPT_IN_ALL = 32
+KEPT_JOBS_IN_ALL = 32
 """Ended jobs of all experiments that are kept: a result has some kilobytes, and one of a hundred
 policies and large catalogues a megabyte."""
 
@@ -61,7 +61,8 @@ class Jobs:
         if job is None or job.experiment != experiment:
             raise NotFound(
                 "this process has no evaluation of that id: it keeps its own, the newest "
-                f"{KEPT} of an experiment and {KEPT_IN_ALL} in all, for an hour after their end",
+                f"{KEPT_JOBS} of an experiment and {KEPT_JOBS_IN_ALL} in all, for an hour after "
+                "their end",
                 path="id",
             )
         return job
@@ -85,7 +86,7 @@ class Jobs:
         for job in reversed(list(self._jobs.values())):
             if job.run.ended is None:
                 continue
-            few = kept[job.experiment] < KEPT and kept.total() < KEPT_IN_ALL
+            few = kept[job.experiment] < KEPT_JOBS and kept.total() < KEPT_JOBS_IN_ALL
             if few and job.run.ended >= oldest:
                 kept[job.experiment] += 1
             else:

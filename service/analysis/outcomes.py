@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from service.analysis.definitions import Definitions
 from service.analysis.history import (
-    DEFERRED,
+    BEFORE_ORIGIN,
+    DAMAGED_ROWS,
     DELETED,
-    EARLIER,
-    IMPORTED,
+    IS_DEFERRED,
+    IS_IMPORTED,
     OPEN,
-    UNREADABLE,
     DecisionHistory,
 )
 from service.analysis.sample_ratio import Counts
@@ -66,12 +66,12 @@ class Outcomes:
 def outcomes_of(history: DecisionHistory) -> Outcomes:
     """Return what the drawn policies earned, by all that was read of a log."""
     rows, definitions = history.decisions, history.definitions
-    left = Counter({UNREADABLE: history.unreadable})
+    left = Counter({DAMAGED_ROWS: history.unreadable})
     drawn = np.ones(len(rows), dtype=bool)
     since = definitions.since if definitions else inf
     for reason, wrong in (
-        (FROM_ELSEWHERE, rows.has(IMPORTED)),
-        (EARLIER, rows.position < history.begins),
+        (FROM_ELSEWHERE, rows.has(IS_IMPORTED)),
+        (BEFORE_ORIGIN, rows.position < history.begins),
         (DELETED, rows.position < since),
         (NOT_DRAWN, rows.chance >= 1),
     ):
@@ -84,7 +84,7 @@ def outcomes_of(history: DecisionHistory) -> Outcomes:
     end = max(history.told_until, float(rows.at[drawn].max(initial=0.0)))
     waits = drawn & (known < rows.slots) & (rows.reward_by > end)
     closed = drawn & (rows.at < rows.at[waits].min(initial=inf))
-    shown = (known > 0) | ~rows.has(DEFERRED)
+    shown = (known > 0) | ~rows.has(IS_DEFERRED)
     left[OPEN] = int((drawn & ~closed).sum())
     left[NOT_SHOWN] = int((closed & ~shown).sum())
     # Once an arm is settled, the others without a reward were not seen.

@@ -14,7 +14,7 @@ import numpy as np
 from service.analysis.sequences import Array, Index, radius
 from service.state.decisions import Decision
 
-ALPHA = 0.001
+FALSE_ALARM_CHANCE = 0.001
 """Chance that an experiment ever gives a false alarm."""
 
 MOST = 10_000

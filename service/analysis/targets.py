@@ -38,7 +38,7 @@ GUESS = "_guess_of_reward"
 OUTSIDE = {"share": 0.0, "learns_from": "all", "shadow": False}
 """Settings of a policy that has no part in the traffic and learns from all of it."""
 
-COLUMNS = 512
+MOST_CROSSED_COLUMNS = 512
 """Most columns up to which the regression sees the crosses of features: its cost is their
 square."""
 
@@ -101,7 +101,7 @@ def regression(definition: DefinitionJson) -> PolicyFields:
     schema = Schema(features)
     for chosen in ([*names, *features.crosses], names):
         view = View(schema, chosen)
-        if view.width <= min(COLUMNS, whole.max_vector) and not view.fault:
+        if view.width <= min(MOST_CROSSED_COLUMNS, whole.max_vector) and not view.fault:
             return {"kind": "greedy", "features": chosen}
     return {"kind": "greedy", "disjoint": True, "features": ["intercept"]}
 

@@ -92,7 +92,7 @@ def _refusal(definition: Definition, starts: dict[str, Start]) -> str:
 
 
 def _mismatch(outcomes: Outcomes) -> Mismatch | None:
-    alpha = sample_ratio.ALPHA / len(outcomes.drawn)
+    alpha = sample_ratio.FALSE_ALARM_CHANCE / len(outcomes.drawn)
     found = [counts.mismatch(what, alpha) for what, counts in outcomes.drawn.items()]
     return next(filter(None, found), None)
 

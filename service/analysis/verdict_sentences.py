@@ -28,10 +28,10 @@ NOTHING_SETTLED = (
 )
 FITS = "Shown arms fit their propensities, and visitors the shares of policies."
 VALID = "95 percent, valid at any time"
-SIZES = 0.1, 0.05, 0.02, 0.01
+FORECAST_UPLIFTS = 0.1, 0.05, 0.02, 0.01
 """Relative uplifts of a forecast."""
 DAY = 86_400.0
-LONGEST = 365 * DAY
+LONGEST_FORECAST = 365 * DAY
 
 
 class UpliftForecast:
@@ -51,16 +51,18 @@ class UpliftForecast:
     def sentence(self) -> str:
         if not self._each:
             return "every decision has earned the same"
-        for size in SIZES:
+        for size in FORECAST_UPLIFTS:
             more = self._needed(size * self._unit) - self._count
             if more > 0:
                 would = f"an uplift of {100 * size:g} percent would show"
                 seconds = more / self._rate
                 when = (
-                    "after more than a year" if seconds > LONGEST else f"in about {_long(seconds)}"
+                    "after more than a year"
+                    if seconds > LONGEST_FORECAST
+                    else f"in about {_long(seconds)}"
                 )
                 return f"at today's rate {would} {when}"
-        return f"an uplift of {100 * SIZES[-1]:g} percent would have shown"
+        return f"an uplift of {100 * FORECAST_UPLIFTS[-1]:g} percent would have shown"
 
     def _needed(self, difference: float) -> float:
         """Decisions after which the interval is as wide as a difference, to either side."""

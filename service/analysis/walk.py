@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from service.analysis.history import EARLIER, UNREADABLE
+from service.analysis.history import BEFORE_ORIGIN, DAMAGED_ROWS
 from service.analysis.selected import SelectedDecisions
 from service.analysis.targets import ExtraPolicies, frozen, guesses
 from service.bandits.heads.base import Meta
@@ -35,12 +35,14 @@ from service.state.fold import State
 from service.state.learner import Learner
 
 ABSENT = "made before all of the policies were there"
-FEATURES = "their features or arms do not fit the policies as they stand"
+UNFIT_FEATURES = "their features or arms do not fit the policies as they stand"
 LEAST_PROPENSITY = 1e-12
 """Least propensity of a shown arm. A decision of a smaller one would hold all the weight of any
 log, and squares and cubes of such weights overflow; no log is long enough to show an arm of so
 small a chance."""
-TINY = f"their shown arm had a chance below {LEAST_PROPENSITY:g}: nothing can be weighted by it"
+TINY_PROPENSITY = (
+    f"their shown arm had a chance below {LEAST_PROPENSITY:g}: nothing can be weighted by it"
+)
 SURE = 1.0
 
 
@@ -126,7 +128,7 @@ class Walk:
                 progress.share("decisions evaluated", done, len(chosen))
                 number = int(chosen.numbers[index])
                 if made_at < position or state is None:
-                    self.left_out[EARLIER] += 1
+                    self.left_out[BEFORE_ORIGIN] += 1
                 elif logged := self._evaluate(state, number, decode_decision(payload)):
                     yield logged
             if position >= upto:
@@ -219,13 +221,13 @@ class Walk:
             self._frozen = {name: frozen(state, state.learners[name]) for name in self._policies}
             self._frozen_schema = state.schema_version
         if self._frozen is not None and state.schema_version != self._frozen_schema:
-            self.left_out[FEATURES] += 1
+            self.left_out[UNFIT_FEATURES] += 1
             return None
         try:
             context = state.schema.encode_context(decision.context)
             candidates = candidates_of(state, decision)
         except (KeyError, Invalid):
-            self.left_out[FEATURES] += 1
+            self.left_out[UNFIT_FEATURES] += 1
             return None
 
         @cache
@@ -239,7 +241,7 @@ class Walk:
         behaviour = self._behaviour(state, decision, chances)
         propensity = first.propensity if behaviour is None else float(behaviour[shown])
         if not propensity >= LEAST_PROPENSITY:
-            self.left_out[TINY if propensity > 0 else UNREADABLE] += 1
+            self.left_out[TINY_PROPENSITY if propensity > 0 else DAMAGED_ROWS] += 1
             return None
         learners = self._frozen or state.learners
         targets = {name: learners[name] for name in self._policies}

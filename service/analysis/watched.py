@@ -18,7 +18,7 @@ from service.analysis.growing import Growing
 from service.analysis.intervals import Interval
 from service.analysis.sequences import Array, Index, Terms, Watched
 
-CAP = 5.0
+WEIGHT_CAP = 5.0
 """Cap of a weight. A smaller one makes intervals narrow where a policy mostly does what the log
 did, a larger one where it does not; they were 1.8 to 3.3 times as wide as fixed ones of the same
 data."""
@@ -26,12 +26,12 @@ data."""
 
 def known(p: Array, b: Array, q: Array) -> Array:  # (..., K) -> (...)
     """Return the first part of the estimate: sum_a p(a) min(q(a), CAP / w)."""
-    return np.asarray(np.minimum(p * q, CAP * b).sum(axis=-1))
+    return np.asarray(np.minimum(p * q, WEIGHT_CAP * b).sum(axis=-1))
 
 
 def surprise(w: Array | float, r: Array | float, q: Array | float) -> Array:
     """Return the second part: w (r - min(q, CAP / w)), of the arm shown."""
-    return np.asarray(w * r - np.minimum(w * q, CAP))
+    return np.asarray(w * r - np.minimum(w * q, WEIGHT_CAP))
 
 
 class WatchedValue:
@@ -67,7 +67,7 @@ class WatchedValue:
         r = (reward - rows["low"]) / (rows["high"] - rows["low"])
         value, over = list[Terms](), list[Terms]()
         for side, r_, q in (("", r, rows["guess"]), ("_not", 1 - r, 1 - rows["guess"])):
-            own = Terms(rows[f"known{side}"], surprise(rows["weight"], r_, q), CAP)
+            own = Terms(rows[f"known{side}"], surprise(rows["weight"], r_, q), WEIGHT_CAP)
             ran = rows[f"ran{side}"]
             value.append(own)
             over.append(own - Terms(ran, r_ - ran, 1.0))

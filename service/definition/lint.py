@@ -23,7 +23,7 @@ Warned = tuple[tuple[str | int, ...], str]
 FAR = 10.0
 """Least scaled value that is no longer "about 1"."""
 HEADS_BYTES = 1 << 30
-WIDE = EXTREME = 100.0
+LARGE_REWARD = EXTREME_REWARD = 100.0
 """Size of a reward in its own unit, and in that of usual ones, from which on it may be a false
 report. A definition does not say what is usual; counts, clicks and ratings stay below."""
 
@@ -53,12 +53,12 @@ def _rewards(definition: Definition) -> Iterator[Warned]:
         )
     low, high = rules.limits
     largest = max(abs(low - rules.nothing), abs(high - rules.nothing))
-    if largest >= WIDE:
+    if largest >= LARGE_REWARD:
         yield (
             ("reward", "range" if rules.total is None else "total"),
             f"one report may be worth {largest:g}: where usual rewards are below "
-            f"{largest / EXTREME:g}, a single false one outweighs a hundred honest ones. Narrow "
-            "it to what honest rewards can be",
+            f"{largest / EXTREME_REWARD:g}, a single false one outweighs a hundred honest ones. "
+            "Narrow it to what honest rewards can be",
         )
     if rules.wait_seconds < 5:
         yield (

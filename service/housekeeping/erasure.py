@@ -36,7 +36,7 @@ from service.state.events import Erased, Learned, Tombstone, VersionStaged, enco
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 1_000
+ERASE_BATCH = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
 
 STAGING_SECONDS = 20.0
@@ -126,7 +126,7 @@ class Eraser:
                     if decision.unit in hashes:
                         found[row.id] = decision
                 await pace.keep()
-            if len(found) >= AT_ONCE:
+            if len(found) >= ERASE_BATCH:
                 break
         return found, foreign
 

@@ -19,7 +19,7 @@ from service.security.keys import KeyScope
 
 logger = logging.getLogger(__name__)
 
-FREE: Final = "free"
+NO_KEY: Final = "free"
 """Scope of what needs no key: probes, descriptions, pages and scripts, which do not name
 experiments."""
 
@@ -47,11 +47,11 @@ SCOPES: Final = (
     _row("POST", r"/select(/batch)?", "select"),
     _row("POST", r"/reward(/batch)?", "reward"),
     _row("POST", r"/decisions/[^/]+/activate", "reward"),
-    _row("POST", r"/beacon", FREE),  # its key is in its body
+    _row("POST", r"/beacon", NO_KEY),  # its key is in its body
     _row("GET HEAD", r"/metrics", "metrics"),
-    _row("GET HEAD", r"/(healthz|readyz|openapi\.json)", FREE),
-    _row("GET HEAD", r"/|/(sdk|demo|console)(/.*)?", FREE),
-    _row("GET HEAD", r"/docs(/(docs\.js|vendor/[\w.-]+)?)?", FREE),
+    _row("GET HEAD", r"/(healthz|readyz|openapi\.json)", NO_KEY),
+    _row("GET HEAD", r"/|/(sdk|demo|console)(/.*)?", NO_KEY),
+    _row("GET HEAD", r"/docs(/(docs\.js|vendor/[\w.-]+)?)?", NO_KEY),
     _row(ANY, r"/(experiments|arms|policies|decisions)(/.*)?", "admin"),
     _row(ANY, r"/(units|import|status)(/.*)?", "admin"),
 )  # fmt: skip
@@ -69,7 +69,7 @@ def row_of(method: str, path: str) -> RouteScope | None:
 def needs(method: str, path: str) -> Needed:
     """Return what a route needs. path: decoded, as the routes are looked up by it."""
     if method == "OPTIONS":
-        return FREE  # a browser asks before it sends a key; no route answers to it
+        return NO_KEY  # a browser asks before it sends a key; no route answers to it
     row = row_of(method, path)
     return "admin" if row is None else row.needs
 
@@ -114,7 +114,7 @@ class Authentication:
 
     def _by_key(self, scope: Scope, method: str) -> Caller:
         needed = needs(method, scope["path"])
-        if needed == FREE:
+        if needed == NO_KEY:
             return Caller(self._access.nobody)
         return self.caller_of(scope, scope["headers"], needed, declared_length(scope))
 
@@ -196,7 +196,7 @@ def declare(document: dict[str, Any], *, required: bool) -> None:
     document["components"]["securitySchemes"] = SCHEMES
     for method, path, operation in _operations(document):
         needed = needs(method, path)
-        if needed == FREE:
+        if needed == NO_KEY:
             operation["security"] = []
             continue
         operation["security"] = [{name: [needed]} for name in SCHEMES] + [{}] * (not required)

@@ -373,7 +373,7 @@ def _malformed(message: str, body: bytes) -> str:
     return HALF
 
 
-MEMBERS: Final[dict[str, Any]] = {
+MEMBER_TYPES: Final[dict[str, Any]] = {
     "context": RequestedValue | None,
     "features": RequestedValue | None,
     "rewards": float,
@@ -454,7 +454,7 @@ def _faulty_member(body: bytes, path: Sequence[str | int]) -> str:
             inner: Any = dict[str, msgspec.Raw] if isinstance(step, str) else list[msgspec.Raw]
             value = msgspec.json.decode(value, type=inner)[step]
         members = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-        kind = MEMBERS[str(path[-1])]
+        kind = MEMBER_TYPES[str(path[-1])]
     except (*UNREADABLE, LookupError):  # the name of an unknown field that looks like a path
         return "..."
     for name, member in members.items():

@@ -23,7 +23,7 @@ from service.http.strict import StrictRoute
 
 router = APIRouter(tags=["observe"], route_class=StrictRoute)
 
-JSON = "application/json"
+JSON_MEDIA_TYPE = "application/json"
 
 Time = Annotated[AwareDatetime, Field(strict=False)]
 
@@ -158,7 +158,7 @@ async def start_evaluation(
     chosen_policies(state, request)
     job = services.evaluations.start(state.name, request, grant.id if grant else "")
     place = {"Location": f"/experiments/{state.name}/evaluations/{job.id}"}
-    return Response(_told(job), 202, place, JSON)
+    return Response(_told(job), 202, place, JSON_MEDIA_TYPE)
 
 
 @router.get(
@@ -170,7 +170,7 @@ async def get_evaluation(id: EvaluationId, state: StateDep, services: ServicesDe
     """Return how far an evaluation is, and once it has ended its result, or why it failed. The
     process that started it knows it: the newest 8 ended ones of an experiment and 32 in all, for an
     hour after their end."""
-    return Response(_told(services.evaluations.find(state.name, id)), media_type=JSON)
+    return Response(_told(services.evaluations.find(state.name, id)), media_type=JSON_MEDIA_TYPE)
 
 
 @router.delete(
@@ -194,7 +194,7 @@ async def get_shadows(state: StateDep, services: ServicesDep) -> Response:
     the intervals to watch are `watched` and `over_logged_watched`. The log is read in a process of
     its own, from where the last look stopped, and the answer is kept for ten times as long as that
     took, ten seconds at least."""
-    return Response(await services.verdicts.shadows(state), media_type=JSON)
+    return Response(await services.verdicts.shadows(state), media_type=JSON_MEDIA_TYPE)
 
 
 @router.get(
@@ -206,4 +206,4 @@ async def get_verdict(state: StateDep, services: ServicesDep) -> Response:
     """Say which policy pays: each compared with the control, by the decisions whose policy was
     drawn. It reads the log in a process of its own, from where the last look stopped, and is kept
     for ten times as long as that took, ten seconds at least."""
-    return Response(await services.verdicts.of(state), media_type=JSON)
+    return Response(await services.verdicts.of(state), media_type=JSON_MEDIA_TYPE)

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 VERSIONS: Final = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
-IDENTITY: Final = (b"identity", b"")
+UNCOMPRESSED: Final = (b"identity", b"")
 
 
 class _Exchange:
@@ -114,7 +114,7 @@ class RequestMiddleware:
             scope[CALLER] = caller
             exchange.limit = min(exchange.limit, caller.grant.profile.body_bytes)
         encodings = headers_of(scope).get(b"content-encoding")
-        if encodings is not None and encodings[-1].strip().lower() not in IDENTITY:
+        if encodings is not None and encodings[-1].strip().lower() not in UNCOMPRESSED:
             encoded = respond(problem(415, *REFUSALS[415], "send it without Content-Encoding"))
             encoded.headers["Accept-Encoding"] = "identity"
             await encoded(scope, exchange.receive, exchange.send)

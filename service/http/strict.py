@@ -19,7 +19,7 @@ from service.errors import Refused
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """Pattern of an escape that may be half of a pair."""
 HALF = "half of a surrogate pair is no character"
-DIGITS = sys.int_info.default_max_str_digits
+INTEGER_DIGITS = sys.int_info.default_max_str_digits
 """Most digits of an integer that Python reads."""
 
 
@@ -50,7 +50,7 @@ def read_json(body: bytes) -> tuple[Any, bool]:
 
 
 def _integer(digits: str) -> float:
-    return int(digits) if len(digits) <= DIGITS else inf
+    return int(digits) if len(digits) <= INTEGER_DIGITS else inf
 
 
 class StrictRequest(Request):

@@ -18,7 +18,7 @@ ALIVE_SECONDS = 3.0
 """Seconds of silence after which a process counts as dead."""
 
 BEAT_SECONDS = 1.0
-POLL_SECONDS = 0.05
+PRESENCE_POLL_SECONDS = 0.05
 
 BARRIER_SECONDS = 10.0
 """Longest wait, in seconds, for a live process that does not get ready."""
@@ -76,7 +76,7 @@ class Presence:
                 return True
             if loop.time() > deadline:
                 return False
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(PRESENCE_POLL_SECONDS)
 
     async def leave(self) -> None:
         with suppress(StoreUnavailable):

@@ -33,7 +33,7 @@ ROWS = 200
 
 Integers = Sequence[int] | npt.NDArray[np.int64]
 
-AT_ONCE = 64
+SKIPS_PER_QUERY = 64
 """Marks of one query. Logs with a skipped event are rare, and have one or two."""
 
 SLICE_SECONDS = 0.002
@@ -65,8 +65,8 @@ def skip_mark(number: int) -> str:
 async def skipped_positions(store: Store, experiment: str) -> frozenset[int]:
     """Positions of the events that must not be folded. Raises StoreUnavailable."""
     found = list[int]()
-    while len(found) % AT_ONCE == 0:
-        marks = [skip_mark(len(found) + number) for number in range(AT_ONCE)]
+    while len(found) % SKIPS_PER_QUERY == 0:
+        marks = [skip_mark(len(found) + number) for number in range(SKIPS_PER_QUERY)]
         known = await store.marks(experiment, marks)
         if not known:
             break

@@ -32,20 +32,20 @@ PER_SECOND = 4.0
 """Samples a second that a fast stream gives: a window is two minutes or more, whatever the
 traffic."""
 
-FEATURES = 64
+WATCHED_FEATURES = 64
 """Most features of a context that are watched: each is a series in Prometheus."""
 
 GROUPS = 10
 
 DAY_SECONDS = 86_400.0
 
-SETTLED = 10
+REFERENCE_WINDOWS = 10
 """Least windows by which a reference goes back, where a day has fewer."""
 
-RECENT, LONG = 1 / 256, 1 / 8192
+RECENT_WEIGHT, LONG_WEIGHT = 1 / 256, 1 / 8192
 """Weights of the newest reward in its running means: memories of about 500 and 16,000 rewards."""
 
-FEWEST = 1_000
+LEAST_REWARDS = 1_000
 """Least rewards before a shift is reported."""
 
 
@@ -86,16 +86,16 @@ class ContextDrift:
     """The contexts of one experiment: the latest samples, and a reference of about the last day.
 
     The reference is a reservoir: uniform over all since the start, until that is a day (and at
-    least `SETTLED` windows); from there on each sample takes a random place at such a rate that the
-    mean age of the reference stays a day. So it covers day and night, and a lasting change is the
-    new normal within a few days.
+    least `REFERENCE_WINDOWS` windows); from there on each sample takes a random place at such a
+    rate that the mean age of the reference stays a day. So it covers day and night, and a lasting
+    change is the new normal within a few days.
     """
 
     def __init__(
         self, schema: Schema, rng: Random, samples: int = SAMPLES, clock: Clock = SYSTEM
     ) -> None:
         self.schema, self._rng, self._samples = schema, rng, samples
-        self.features = sorted(schema.features.context)[:FEATURES]
+        self.features = sorted(schema.features.context)[:WATCHED_FEATURES]
         self.recent, self.reference = np.empty((2, samples, len(self.features)))
         self.count = 0
         self._at = clock.monotonic()
@@ -109,7 +109,7 @@ class ContextDrift:
         if self.count <= self._samples:
             self.reference[self.count - 1] = row
             return
-        lasting = min(1 / SETTLED, self._samples * gap / DAY_SECONDS)
+        lasting = min(1 / REFERENCE_WINDOWS, self._samples * gap / DAY_SECONDS)
         if self._rng.random() < max(self._samples / self.count, lasting):
             self.reference[self._rng.randrange(self._samples)] = row
 
@@ -177,14 +177,16 @@ class RewardDrift:
     def move(self, reward: float, was: float | None) -> None:
         if was is None:
             self.count = count = self.count + 1
-            long = 1 / count if count * LONG < 1 else LONG
-            self.recent += (1 / count if count * RECENT < 1 else RECENT) * (reward - self.recent)
+            long = 1 / count if count * LONG_WEIGHT < 1 else LONG_WEIGHT
+            self.recent += (1 / count if count * RECENT_WEIGHT < 1 else RECENT_WEIGHT) * (
+                reward - self.recent
+            )
             self.long += long * (reward - self.long)
             self.squares += long * (reward * reward - self.squares)
             return
         if not self.count:
             return  # corrects a reward from before the watch began
-        recent, long = max(RECENT, 1 / self.count), max(LONG, 1 / self.count)
+        recent, long = max(RECENT_WEIGHT, 1 / self.count), max(LONG_WEIGHT, 1 / self.count)
         self.recent += recent * (reward - was)
         self.long += long * (reward - was)
         self.squares += long * (reward * reward - was * was)
@@ -195,10 +197,12 @@ class RewardDrift:
         The variance is at least what one reward at the end of the range would make of the recent
         mean, so that the first click of a policy that had none is no alarm.
         """
-        if self.count < FEWEST:
+        if self.count < LEAST_REWARDS:
             return None
         low, high = rules.range
-        share = RECENT / (2 - RECENT)  # of the variance of one reward, in such a running mean
+        share = RECENT_WEIGHT / (
+            2 - RECENT_WEIGHT
+        )  # of the variance of one reward, in such a running mean
         variance = max(self.squares - self.long * self.long, share * (high - low) ** 2)
         return (self.recent - self.long) / sqrt(share * variance)
 

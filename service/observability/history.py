@@ -18,7 +18,7 @@ from service.state.fold import State
 
 Array = npt.NDArray[np.float64]
 
-COLUMNS = ("at", "count", "total", "squares", "decisions", "propensity", "entropy", "share")
+SAMPLE_COLUMNS = ("at", "count", "total", "squares", "decisions", "propensity", "entropy", "share")
 """Columns of a sample. at: unix seconds; count, total, squares: of the settled rewards since the
 policy was defined; decisions: of this process; propensity, entropy: running means, NaN before the
 first decision; share: of the traffic that names no policy."""
@@ -90,4 +90,4 @@ class History:
         history."""
         series = self._series.get((experiment, policy))
         found = [] if series is None else [row for row in series.samples[step] if row[0] > after]
-        return np.array(found).reshape(-1, len(COLUMNS))
+        return np.array(found).reshape(-1, len(SAMPLE_COLUMNS))

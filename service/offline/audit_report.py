@@ -8,16 +8,16 @@ from math import ceil
 from service.serving.rederive import Discrepancy, DiscrepancyKind
 from service.tables import aligned
 
-KEPT = 1_000
+KEPT_DISCREPANCIES = 1_000
 """Most discrepancies of an experiment that are kept, and written as JSON; all are counted."""
 
-LISTED = 20
+LISTED_DISCREPANCIES = 20
 """Most discrepancies of an experiment that are printed."""
 
 ROWS_A_TIE = 10_000
 """Rows of which one may differ by a tie of its scores that rounding decided."""
 
-COLUMNS: dict[str, tuple[DiscrepancyKind, ...]] = {
+TABLE_COLUMNS: dict[str, tuple[DiscrepancyKind, ...]] = {
     "choices": ("choice",),
     "probabilities": ("probabilities", "tie"),
     "beyond": ("probabilities",),
@@ -67,7 +67,7 @@ class AuditReport:
         """Add a discrepancy, which stands for so many rows."""
         self.total += 1
         self.counts[discrepancy.kind] += rows
-        if len(self.kept) < KEPT:
+        if len(self.kept) < KEPT_DISCREPANCIES:
             self.kept.append(discrepancy)
 
     @property
@@ -78,13 +78,14 @@ class AuditReport:
 
     def row(self) -> dict[str, int]:
         counted = {
-            column: sum(self.counts[kind] for kind in kinds) for column, kinds in COLUMNS.items()
+            column: sum(self.counts[kind] for kind in kinds)
+            for column, kinds in TABLE_COLUMNS.items()
         }
         return {"decisions": self.decisions, "events": self.events, **counted}
 
     def lines(self) -> list[str]:
         """Return the first discrepancies, and notes on what the audit could not check."""
-        lines = [f"  {discrepancy}" for discrepancy in self.kept[:LISTED]]
+        lines = [f"  {discrepancy}" for discrepancy in self.kept[:LISTED_DISCREPANCIES]]
         if left := self.total - len(lines):
             lines.append(f"  and {left:,} more")
         if self.underived:
@@ -124,7 +125,7 @@ class AuditReport:
 
 def table(reports: Sequence[AuditReport]) -> str:
     """Return a line for each experiment, then the discrepancies of each that has some."""
-    columns = ["decisions", "events", *COLUMNS]
+    columns = ["decisions", "events", *TABLE_COLUMNS]
     if any(report.imported for report in reports):
         columns.append("imported")
     counts = [{**report.row(), "imported": report.imported} for report in reports]

@@ -18,7 +18,7 @@ from service.tables import aligned
 
 ENTRIES = 64
 """Entries of one commit: rows may have hundreds of kilobytes each."""
-MARKS = 1_000
+MARKS_PER_COMMIT = 1_000
 """Marks written at once."""
 
 
@@ -138,7 +138,7 @@ async def _copy_marks(source: Store, target: Store, name: str) -> None:
     """Copy them before the events, which are then appended without marks."""
     cursor = START
     while True:
-        marks, cursor = await source.list_marks(name, cursor, MARKS)
+        marks, cursor = await source.list_marks(name, cursor, MARKS_PER_COMMIT)
         await target.put(name, Marks(marks))
         if not cursor:
             return

@@ -29,10 +29,10 @@ APART_S = 300.0
 """Seconds by which an event may be older than the one before it: clocks of replicas differ, and
 events wait for their commit."""
 
-MARKS = 1_000
+MARKS_PER_PAGE = 1_000
 """Marks that are listed at a time."""
 
-IDENTITY = re.compile(r"([^#=/]+)(#|=\d+/)")
+MARK_IDENTITY = re.compile(r"([^#=/]+)(#|=\d+/)")
 """Pattern of the identity of an arm or a contribution (serving/marks.py), which begins with the
 decision."""
 
@@ -106,9 +106,9 @@ class SettledArms:
         positions, decisions = np.asarray(self._positions), np.asarray(self._decisions)
         cursor = START
         while positions.size:
-            marks, cursor = await self._store.list_marks(self._name, cursor, MARKS)
+            marks, cursor = await self._store.list_marks(self._name, cursor, MARKS_PER_PAGE)
             for mark in marks:
-                own = IDENTITY.match(mark.identity)
+                own = MARK_IDENTITY.match(mark.identity)
                 row = int(np.searchsorted(positions, mark.position))
                 if own is None or row == len(positions) or positions[row] != mark.position:
                     continue

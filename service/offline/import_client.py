@@ -19,10 +19,10 @@ Encoded = tuple[int, bytes | str]
 
 NumberedVisit = tuple[int, bytes]
 
-BATCH = 512
+VISITS_PER_REQUEST = 512
 BATCH_BYTES = 400_000
 """Visits of one request, and the bytes of their JSON: below the default limits of a service."""
-JSON = {"Content-Type": "application/json"}
+JSON_HEADERS = {"Content-Type": "application/json"}
 TRIES = 60
 WAIT_S = 1.0
 """Attempts of a request and the pause between them, for a service that restarts or cannot write."""
@@ -117,7 +117,7 @@ class Importing:
         problem = ""
         for _ in range(TRIES):
             try:
-                answer = self._client.request(method, path, content=body, headers=JSON)
+                answer = self._client.request(method, path, content=body, headers=JSON_HEADERS)
             except httpx.TransportError as fault:
                 problem = str(fault)
             else:
@@ -136,7 +136,7 @@ def batches(lines: Iterator[VisitLine]) -> Iterator[list[Encoded]]:
     for number, visit in lines:
         encoded = visit if isinstance(visit, str) else _encoded(visit)
         own = len(encoded)
-        if part and (len(part) == BATCH or size + own > BATCH_BYTES):
+        if part and (len(part) == VISITS_PER_REQUEST or size + own > BATCH_BYTES):
             yield part
             part, size = [], 0
         part.append((number, encoded))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CONTEXT = "context."
 REQUIRED = ("id", "at", "arm", "propensity")
-COLUMNS = (*REQUIRED, "context", "arms", "probabilities", "reward", "unit")
+VISIT_COLUMNS = (*REQUIRED, "context", "arms", "probabilities", "reward", "unit")
 NAMES = ("id", "arm", "unit")
 NUMBERS = ("propensity", "reward")
 LIKELY = {
@@ -39,7 +39,7 @@ LIKELY = {
 PARSED = ("context", "arms", "probabilities")
 """Columns whose text is JSON."""
 
-BATCH = 1_000  # rows of a Parquet file in memory at once
+ROWS_PER_READ = 1_000  # rows of a Parquet file in memory at once
 NOT_UTF8 = "not UTF-8"
 
 VisitLine = tuple[int, dict[str, object] | str]
@@ -203,7 +203,9 @@ def _check_columns(source: Source, columns: Sequence[str]) -> None:
     unknown = [
         column
         for column, name in new.items()
-        if name not in COLUMNS and not name.startswith(CONTEXT) and (name or column not in renames)
+        if name not in VISIT_COLUMNS
+        and not name.startswith(CONTEXT)
+        and (name or column not in renames)
     ]
     if not missing and not unknown:
         return
@@ -216,7 +218,7 @@ def _check_columns(source: Source, columns: Sequence[str]) -> None:
     else:
         say = (
             f"a visit has no {listed([new[column] for column in unknown])}: make them features, or "
-            f"leave them out, with {hint} (a visit has {', '.join(COLUMNS)})"
+            f"leave them out, with {hint} (a visit has {', '.join(VISIT_COLUMNS)})"
         )
     raise ConfigurationError(f"{path}: {say}")
 
@@ -243,7 +245,7 @@ def _parquet(source: Source) -> Iterator[VisitLine]:
         with parquet.ParquetFile(source.path) as file:
             _check_columns(source, file.schema_arrow.names)
             number = 0
-            for batch in file.iter_batches(BATCH):
+            for batch in file.iter_batches(ROWS_PER_READ):
                 for row in _rows(batch):
                     number += 1
                     yield number, row if isinstance(row, str) else _typed_row(row, source.renames)

@@ -23,7 +23,7 @@ from service.errors import (
 from service.observability.telemetry import Count, Telemetry
 from service.security.addresses import Headers
 from service.security.keys import ApiKey, KeyRing, KeyScope, digest_of, mint, now, read_keys
-from service.security.profile import FREE, Profile
+from service.security.profile import UNLIMITED, Profile
 from service.security.rates import Rate, Rates
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Grant:
     revoked: bool = False
     rate: Rate | None = None
     name: str = ""
-    profile: Profile = FREE
+    profile: Profile = UNLIMITED
 
     def covers(self, experiment: str) -> bool:
         return self.experiments is None or experiment in self.experiments

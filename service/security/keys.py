@@ -37,14 +37,14 @@ from service.definition.members import parse_json, repeated
 from service.errors import ConfigurationError, Fault
 from service.features.declaration import Name
 from service.security.hosts import origin_of
-from service.security.profile import FREE, STRICT, Profile
+from service.security.profile import STRICT, UNLIMITED, Profile
 from service.security.rates import Rate
 
 KeyScope = Literal["select", "reward", "admin", "metrics"]
 
 PREFIX = "fk"
 ID_BYTES, SECRET_BYTES = 8, 32
-LONGEST = len(PREFIX) + 2 + 2 * (ID_BYTES + SECRET_BYTES)
+API_KEY_CHARACTERS = len(PREFIX) + 2 + 2 * (ID_BYTES + SECRET_BYTES)
 """Characters of a key."""
 ID = slice(len(PREFIX) + 1, len(PREFIX) + 1 + 2 * ID_BYTES)
 """Place of the id in a key."""
@@ -151,7 +151,7 @@ class ApiKey(BaseModel):
     @property
     def limits(self) -> Profile:
         """One with origins is public, and strict unless it says otherwise."""
-        kind = STRICT if self.origins else FREE
+        kind = STRICT if self.origins else UNLIMITED
         return kind if self.profile is None else self.profile.over(kind)
 
     def state(self, now: datetime) -> str:
@@ -209,7 +209,7 @@ class KeyRing(Generic[Attached]):
         one comparison in constant time. Digests of texts that differ in one byte have nothing in
         common, so not even an uneven comparison would reveal the secret.
         """
-        given = digest_of(text[: LONGEST + 1])
+        given = digest_of(text[: API_KEY_CHARACTERS + 1])
         digest, known = self._known.get(text[ID], self._nobody)
         return known if compare_digest(given, digest) else None
 

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from service.errors import Invalid
 
 FORMAT = b"\x01"
-LIMIT = 1_024
+TOKEN_CHARACTERS = 1_024
 """Most characters of a token; what was shown stays in the decision row where it would not fit."""
 
 FINGERPRINT_CHARACTERS = 6

@@ -21,7 +21,7 @@ SCANNED = 20_000
 CHANGED = 5_000
 """Changed arms after which the file is built again; a search scans them."""
 
-CHUNK = 8_192
+ARMS_PER_STEP = 8_192
 """Arms that one step of a load, a scan or a build covers, between which other threads can run."""
 
 TRAINED, ROUNDS = 40, 5
@@ -87,8 +87,8 @@ class _InvertedFile:
         sample = np.random.default_rng(1).permutation(count)[: TRAINED * lists]
         self._file.train(np.vstack([vectors[:, sample], rest[sample]]).T.copy())
         self._file.nprobe = max(PROBED, round(SCANNED / 9 / count * lists))
-        for start in range(0, count, CHUNK):
-            some = slice(start, start + CHUNK)
+        for start in range(0, count, ARMS_PER_STEP):
+            some = slice(start, start + ARMS_PER_STEP)
             self._file.add(np.vstack([vectors[:, some], rest[some]]).T.copy())
 
     def search(self, queries: Single, count: int) -> Index:  # (q, width) -> (n,)
@@ -133,7 +133,7 @@ class ArmIndex:
     def load(self, rows: Mapping[str, Array]) -> None:
         """Add a whole catalogue. 1,000,000 arms of 32 columns: some seconds."""
         entries = iter(rows.items())
-        while some := dict(islice(entries, CHUNK)):
+        while some := dict(islice(entries, ARMS_PER_STEP)):
             self.change(some)
 
     def change(self, rows: Mapping[str, Array | None]) -> None:
@@ -253,8 +253,8 @@ class ArmIndex:
     def scan(self, weights: Array, count: int) -> Index:
         """Compare every arm, in any thread."""
         queries, vectors = self._products.queries(weights), self._vectors[:, : len(self._ids)]
-        starts = range(0, vectors.shape[1], CHUNK)
-        chunks = [vectors[:, start : start + CHUNK] for start in starts]
+        starts = range(0, vectors.shape[1], ARMS_PER_STEP)
+        chunks = [vectors[:, start : start + ARMS_PER_STEP] for start in starts]
         bests = [_best(queries @ chunk, count) for chunk in chunks]
         numbers = np.concatenate([start + best for start, best in zip(starts, bests, strict=True)])
         return numbers[_best(queries @ vectors[:, numbers], count)] if len(bests) > 1 else numbers

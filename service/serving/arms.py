@@ -15,15 +15,15 @@ from service.state.fold import State
 Found = tuple[Candidates, dict[str, InlineArm]]
 """Candidates, and those of them outside the catalogue."""
 
-AT_ONCE = 100
+INLINE_ARMS_PER_SLICE = 100
 """Inline arms that are encoded without a pause, in 2 to 4 ms."""
 
 
 def are_many(arms: RequestedArms | None) -> bool:
     """Say whether the arms bring so many features of their own that encoding them takes long."""
-    if arms is None or len(arms) <= AT_ONCE:
+    if arms is None or len(arms) <= INLINE_ARMS_PER_SLICE:
         return False
-    return sum(isinstance(arm, InlineArm) for arm in arms) > AT_ONCE
+    return sum(isinstance(arm, InlineArm) for arm in arms) > INLINE_ARMS_PER_SLICE
 
 
 def find(state: State, arms: RequestedArms | None, most: int) -> Found:

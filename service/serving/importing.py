@@ -39,7 +39,7 @@ from service.state.decisions import (
 from service.state.events import AnyEvent, Imported, Rewarded, Settled, encode_event
 from service.state.fold import State
 
-COMMIT = 512
+VISITS_PER_COMMIT = 512
 """Visits of one commit of the log: with 128, an import took a fifth more processor time. Others are
 served in between, and in slices of the check, the rows and the fold."""
 
@@ -320,7 +320,7 @@ def _commits(visits: Sequence[Visit | Refused]) -> Iterator[list[Visit | Refused
     part, ids = list[Visit | Refused](), set[str]()
     for visit in visits:
         named = {visit.id} if isinstance(visit, Visit) else set[str]()
-        if len(part) == COMMIT or named & ids:
+        if len(part) == VISITS_PER_COMMIT or named & ids:
             yield part
             part, ids = [], set()
         part.append(visit)

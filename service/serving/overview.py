@@ -16,7 +16,7 @@ from service.bandits.version import WIDE, Version
 from service.clock import SYSTEM, Clock
 from service.log.log import Log
 from service.log.stores import Store
-from service.observability.history import COLUMNS, History
+from service.observability.history import SAMPLE_COLUMNS, History
 from service.observability.telemetry import Telemetry
 from service.security.access import Grant, granted
 from service.serving.admin import find
@@ -183,7 +183,7 @@ class Overview:
             samples = self._history.samples(state.name, name, step, after)
             known = samples.astype(object)
             known[np.isnan(samples)] = None  # JSON has no NaN
-            columns = dict(zip(COLUMNS, known.T.tolist(), strict=True))
+            columns = dict(zip(SAMPLE_COLUMNS, known.T.tolist(), strict=True))
             policies.append({"name": name, **columns})
         return {"step_seconds": step, "policies": policies}
 

@@ -13,7 +13,7 @@ from service.state.events import Learned
 from service.state.fold import State
 from service.state.learner import Learner
 
-ROWS = 256
+TRIAL_ROWS = 256
 """Most settlements of the log for a trial."""
 
 LOOKED_AT = 1_000
@@ -22,7 +22,7 @@ LOOKED_AT = 1_000
 LEARNED = 16
 """Rows that the version learns in the trial."""
 
-LARGEST = 1e4
+LARGEST_PREDICTION = 1e4
 """Largest size of a trained net's feature, whose mean square over a fitted row is 1, and of a
 prediction, in spans of the reward."""
 
@@ -37,7 +37,7 @@ async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
         if isinstance(event, Learned) and state.knows(event.schema_version)
         for settled in state.present(event).settled
     ]
-    return np.array(found[:ROWS]).reshape(-1, state.schema.width)
+    return np.array(found[:TRIAL_ROWS]).reshape(-1, state.schema.width)
 
 
 def expect_sound(learner: Learner, version: Version, x: Array) -> None:
@@ -62,14 +62,14 @@ def _expect_sound(version: Version, x: Array) -> None:
     phi, arms = version.phi(x), [""] * len(x)
     if version.encoder.trained is not None:
         features = version.encoder.trained(version.view.rows(x))
-        _expect_near(features, LARGEST, "the features that its net makes")
+        _expect_near(features, LARGEST_PREDICTION, "the features that its net makes")
     for again in (False, True):
         predictions = [version.mean(phi, arms), version.encoder.predict(phi)]
         widths = [] if version.head is None else [version.head.width(phi, arms)]
         if not np.isfinite(predictions + widths).all():
             raise ValueError("a mean or a width on rows of the log is not finite")
         for predicted in predictions:
-            _expect_near(predicted[:, None], LARGEST, "its predictions")
+            _expect_near(predicted[:, None], LARGEST_PREDICTION, "its predictions")
         if again or version.head is None:
             return
         for row in phi[:LEARNED]:

@@ -9,7 +9,7 @@ from service.errors import Invalid
 from service.features.schema import Array
 from service.log.clock import LogClock
 from service.log.stores.base import DecisionRow
-from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of
+from service.security.token import TOKEN_CHARACTERS, ShownArm, Ticket, TokenSealer, bytes_of
 from service.serving.lookup import Lookup
 from service.state.decisions import Decision, Shown, as_logged, encode_decision
 
@@ -125,6 +125,6 @@ class Recorder:
             contested=keyed and not logged,
         )
         token = self._sealer.seal(ticket)
-        if len(token) <= LIMIT:
+        if len(token) <= TOKEN_CHARACTERS:
             return token, True
         return self._sealer.seal(structs.replace(ticket, shown=[])), False

@@ -26,8 +26,8 @@ from service.training.settlements import collect
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.1
-RETRY_SECONDS = 1.0
+TRAINER_POLL_SECONDS = 0.1
+TRAINER_RETRY_SECONDS = 1.0
 ACTIVATION_SECONDS = 30.0
 
 
@@ -57,12 +57,12 @@ async def run(
         replicas = Replicas(store)
         while True:
             try:
-                await replicas.follow(POLL_SECONDS if follow else 0.0)
+                await replicas.follow(TRAINER_POLL_SECONDS if follow else 0.0)
                 trained = await _round(store, replicas, client)
             except (StoreUnavailable, httpx.TransportError) as fault:
                 logger.warning("trying again: %s", fault)
                 trained = 0
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(TRAINER_RETRY_SECONDS)
             handed += trained
             if not follow and not trained:
                 return handed
@@ -167,12 +167,12 @@ async def _hand_over(
         )
     if answer.status_code != 202:
         logger.warning("%s: %d %s", path, answer.status_code, answer.text)
-        await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.sleep(TRAINER_RETRY_SECONDS)
         return False
     number = answer.json()["version"]
-    for _ in range(round(ACTIVATION_SECONDS / POLL_SECONDS)):
+    for _ in range(round(ACTIVATION_SECONDS / TRAINER_POLL_SECONDS)):
         if learner.active.number >= number:
             return True
-        await replicas.follow(POLL_SECONDS)
+        await replicas.follow(TRAINER_POLL_SECONDS)
     logger.warning("%s/%d is not serving yet", learner.name, number)
     return True

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.analysis.jobs import KEPT, KEPT_IN_ALL, KEPT_SECONDS
+from service.analysis.jobs import KEPT_JOBS, KEPT_JOBS_IN_ALL, KEPT_SECONDS
 from service.analysis.running import (
     AnswerLine,
     EvaluationWorker,
@@ -153,7 +153,10 @@ def test_an_ended_job_is_forgotten_on_request(wire: Wire, worker: Held) -> None:
     for method in ("GET", "DELETE"):
         problem = expect_problem(wire.request(method, path), 404)
         assert paths(problem) == ["id"]
-    assert f"the newest {KEPT} of an experiment and {KEPT_IN_ALL} in all" in problem["detail"]
+    assert (
+        f"the newest {KEPT_JOBS} of an experiment and {KEPT_JOBS_IN_ALL} in all"
+        in problem["detail"]
+    )
     assert "an hour" in problem["detail"]
 
 
@@ -209,7 +212,7 @@ def test_one_key_takes_half_of_the_places(keys: Keys) -> None:
 def test_the_newest_results_of_an_experiment_are_kept(wire: Wire, worker: Held) -> None:
     define(wire, "mall")
     other = ended(wire, worker, "mall")
-    own = [ended(wire, worker) for _ in range(KEPT + 1)]
+    own = [ended(wire, worker) for _ in range(KEPT_JOBS + 1)]
     expect_problem(wire.get(own[0]), 404)
     assert {job(wire, path)["state"] for path in (*own[1:], other)} == {"done"}
     running = start(wire)
@@ -218,12 +221,12 @@ def test_the_newest_results_of_an_experiment_are_kept(wire: Wire, worker: Held) 
 
 
 def test_few_results_are_kept_in_all(wire: Wire, worker: Held) -> None:
-    names = [f"mall-{number}" for number in range(KEPT_IN_ALL // KEPT + 1)]
+    names = [f"mall-{number}" for number in range(KEPT_JOBS_IN_ALL // KEPT_JOBS + 1)]
     for name in names:
         define(wire, name)
-    kept = [ended(wire, worker, name) for name in names for _ in range(KEPT)]
+    kept = [ended(wire, worker, name) for name in names for _ in range(KEPT_JOBS)]
     known = [wire.get(path).status_code == 200 for path in kept]
-    assert known == [False] * KEPT + [True] * KEPT_IN_ALL
+    assert known == [False] * KEPT_JOBS + [True] * KEPT_JOBS_IN_ALL
 
 
 def test_a_result_is_kept_for_an_hour(wire: Wire, worker: Held, clock: VirtualClock) -> None:

@@ -20,7 +20,7 @@ from service.analysis.selected import selected
 from service.analysis.sequences import Terms, Watched, sum_of_squares
 from service.analysis.targets import ExtraPolicies
 from service.analysis.walk import Walk
-from service.analysis.watched import CAP, known, surprise
+from service.analysis.watched import WEIGHT_CAP, known, surprise
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
@@ -208,7 +208,7 @@ class Found(NamedTuple):
             truth = np.cumsum(self.truth[measure, stream])[looks] / (looks + 1)
             for side, true in ((0, truth), (1, whole - truth)):
                 parts = self.known[measure, side, stream], self.surprise[measure, side, stream]
-                means, halves = Watched(Terms(*parts, CAP), unit, 0.05).at(looks)
+                means, halves = Watched(Terms(*parts, WEIGHT_CAP), unit, 0.05).at(looks)
                 missed[measure] = max(missed[measure], float((means - halves > true).any()))
         return missed
 

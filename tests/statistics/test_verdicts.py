@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from service.analysis.sample_ratio import ALPHA as SAMPLE_RATIO
+from service.analysis.sample_ratio import FALSE_ALARM_CHANCE as SAMPLE_RATIO
 from service.analysis.sequences import (
     Terms,
     Watched,

@@ -12,7 +12,7 @@ import pytest
 from service.analysis.evaluate import evaluate
 from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.evaluation_report import table
-from service.analysis.history import DELETED, EARLIER, OPEN, read_history
+from service.analysis.history import BEFORE_ORIGIN, DELETED, OPEN, read_history
 from service.analysis.request import EvaluationRequest, Selection
 from service.analysis.selected import UNKNOWN, selected
 from service.analysis.targets import ExtraPolicies, with_policies
@@ -349,7 +349,7 @@ def test_a_log_that_was_trimmed_is_evaluated_from_its_origin_on() -> None:
     idea = {"idea": {"kind": "linucb"}}
     result = found(store, policies=["linucb"], definitions=idea, least_effective=5.0)
     assert result.decisions == 60
-    assert result.left_out == {EARLIER: 40}
+    assert result.left_out == {BEFORE_ORIGIN: 40}
     assert [value.policy for value in result.policies] == ["linucb", "idea"]
 
 

@@ -113,7 +113,7 @@ VALUES: dict[Keyed, str] = {
         "JOIN forage_blobs b ON b.experiment = k.experiment AND b.key = k.name"
     ),
 }
-DUE = (
+DUE_ROWS = (
     "SELECT r.payload FROM forage_due d JOIN forage_decisions r "
     "ON r.experiment = d.experiment AND forage_key(r.id) = forage_key(d.decision) "
     "WHERE d.experiment = %s AND d.due <= %s ORDER BY d.due, d.decision LIMIT %s"
@@ -209,7 +209,7 @@ REPLACE_EVENTS = (
     "FROM unnest(%b::bytea[], %s::int8[], %b::bytea[]) AS r (experiment, position, payload) "
     "WHERE e.experiment = r.experiment AND e.position = r.position"
 )
-FORGET = (  # 999: the key of a longer name ends in a digest
+FORGET_MARKS = (  # 999: the key of a longer name ends in a digest
     "DELETE FROM forage_marks m USING unnest(%b::bytea[], %b::bytea[]) AS f (experiment, prefix) "
     "WHERE m.experiment = f.experiment AND forage_key(m.identity) >= substring(f.prefix, 1, 999) "
     r"AND forage_key(m.identity) < substring(f.prefix, 1, 999) || '\xff'::bytea "
@@ -375,7 +375,7 @@ class PostgresStore(Store):
     # -- read ----------------------------------------------------------------------------------
 
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
-        return [payload for (payload,) in await self._read(DUE, experiment, float(now), limit)]
+        return [payload for (payload,) in await self._read(DUE_ROWS, experiment, float(now), limit)]
 
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         if table == "marks":
@@ -509,7 +509,7 @@ async def _erase(db: Connection, name: str, erasure: Erasure) -> None:
     events = [(name, position, payload) for position, payload in erasure.events.items()]
     await run(db, REPLACE_EVENTS, events)
     await _drop(db, name, list(erasure.decisions), erased=True)
-    await run(db, FORGET, [(name, prefix) for prefix in erasure.forget])
+    await run(db, FORGET_MARKS, [(name, prefix) for prefix in erasure.forget])
     query = "DELETE FROM forage_snapshots WHERE experiment = %s AND position < %s"
     await ask(db, query, name, erasure.origin)
     await run(db, FORGET_BLOBS, [(name, key) for key in erasure.blobs])

@@ -25,7 +25,7 @@ from service.errors import (
 )
 from service.log.stores.store import RECONNECT_S, expect_layout
 
-LAYOUT = 2
+POSTGRES_LAYOUT = 2
 """Number of the layout of the tables below. Raise it with every change of them."""
 LEAST_VERSION = 13
 CREATING = 0x466F7267  # "Forg": the advisory lock of whoever creates the tables
@@ -86,7 +86,7 @@ CREATE TABLE forage_layout (layout integer NOT NULL);
 # Every statement finds its rows by a key. A plan that was made while a table was small, and reads
 # all of it, would be kept while it grows.
 PLANS = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
-CONNECTIONS = 8  # one commits and the others read
+POSTGRES_CONNECTIONS = 8  # one commits and the others read
 REFUSALS = (
     "authentication failed",
     "does not exist",
@@ -129,7 +129,7 @@ class PostgresConnections:
         self.name = name_of(self._settings)
         self._patience = patience
         self._idle: list[tuple[Connection, float]] = []  # and when they were made
-        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._free = asyncio.Semaphore(POSTGRES_CONNECTIONS)
 
     async def close(self) -> None:
         while self._idle:
@@ -227,9 +227,9 @@ class PostgresConnections:
                         f"{self.name} has no tables yet: the service creates them when it starts"
                     )
                 await db.execute(TABLES)
-                await db.execute("INSERT INTO forage_layout VALUES (%s)", [LAYOUT])
+                await db.execute("INSERT INTO forage_layout VALUES (%s)", [POSTGRES_LAYOUT])
             [(layout,)] = await (await db.execute("SELECT layout FROM forage_layout")).fetchall()
-        expect_layout(self.name, layout, LAYOUT)
+        expect_layout(self.name, layout, POSTGRES_LAYOUT)
 
 
 @contextmanager

@@ -26,9 +26,9 @@ from service.log.stores.redis_connection import RedisConnection, RedisTimeouts
 from service.log.stores.redis_fitness import LEAST_REPLICAS, durability, unfit
 from service.log.stores.redis_scripts import (
     EXPERIMENTS,
-    LAYOUT,
     PRESENT,
     PROCESSES,
+    REDIS_LAYOUT,
     key_of,
     script,
 )
@@ -69,9 +69,9 @@ class RedisStore(Store):
             await self.review()
             if self._unfit:
                 raise StoreError(self._unfit)
-            await redis.do("SET", "forage:layout", LAYOUT, "NX")
+            await redis.do("SET", "forage:layout", REDIS_LAYOUT, "NX")
             layout = int(await redis.do("GET", "forage:layout"))
-            expect_layout(redis.name, layout, LAYOUT)
+            expect_layout(redis.name, layout, REDIS_LAYOUT)
         except BaseException:
             await self.close()
             raise

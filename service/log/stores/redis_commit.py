@@ -16,9 +16,9 @@ from service.log.stores.base import (
     MarkConflict,
     RowStored,
 )
-from service.log.stores.redis_scripts import COMMIT, MARK_TABLE, Command, keys_of
+from service.log.stores.redis_scripts import COMMIT_SCRIPT, MARK_TABLE, Command, keys_of
 
-COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
+COMMIT_DIGEST = sha1(COMMIT_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 KEYS = (
     "events",
     "decisions",
@@ -44,7 +44,7 @@ def whole_seconds(keep_until: float | None) -> str:
 def commands(batch: Mapping[str, Sequence[Entry]], now: float) -> Iterator[Command]:
     """Yield one call for each experiment. The first carries the script's text, as Redis may have
     restarted since the last batch; the others name it."""
-    call = ("EVAL", COMMIT)
+    call = ("EVAL", COMMIT_SCRIPT)
     for experiment, entries in batch.items():
         keys = keys_of(experiment, *KEYS)
         packed = msgspec.msgpack.encode((now, [_packed(entry) for entry in entries]))

@@ -17,7 +17,7 @@ from service.log.stores.redis_scripts import Command
 from service.log.stores.redis_url import client_of, name_of
 from service.log.stores.store import RECONNECT_S
 
-CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
+REDIS_CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
 WAITERS = 4
 WAIT_MS = 1_000  # for replicas of Redis: below `Patience.reply_s`
 SCANNED = 1_000  # keys of one SCAN: a fraction of a millisecond
@@ -48,7 +48,7 @@ class RedisConnection:
 
     def __init__(self, url: str, replicas: int, patience: RedisTimeouts) -> None:
         self.replicas, self._patience = replicas, patience
-        self._client = client_of(url, CONNECTIONS, patience.connect_s, patience.reply_s)
+        self._client = client_of(url, REDIS_CONNECTIONS, patience.connect_s, patience.reply_s)
         waits_s = patience.block_s + patience.reply_s
         self._waiter = client_of(url, WAITERS, patience.connect_s, waits_s)
         self._connected_at = -math.inf

@@ -29,7 +29,7 @@ from service.log.stores.redis_scripts import (
     DELETE_MARKS,
     ERASE,
     EXPERIMENTS,
-    FORGET,
+    FORGET_SCRIPT,
     GET_MARKS,
     LAST,
     MARK_TABLE,
@@ -274,7 +274,7 @@ async def trim(redis: RedisConnection, experiment: str, cut: Cut, limit: int) ->
     limits = limit, min(limit, ROWS_AT_ONCE)
     trimmed = script(TRIM, keys, cut.position, cut.row, *limits, int(cut.settles))
     table, before = keys_of(experiment, *MARK_TABLE), repr(cut.marks_before)
-    forgotten = script(FORGET, table, before, min(limit, BUCKETS_AT_ONCE))
+    forgotten = script(FORGET_SCRIPT, table, before, min(limit, BUCKETS_AT_ONCE))
     total: int = sum(await redis.all([trimmed, forgotten]))
     return total
 

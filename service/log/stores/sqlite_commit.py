@@ -6,7 +6,7 @@ from itertools import count
 
 from service.log.stores.base import Append, CommitResult, DecisionRow, Entry
 from service.log.stores.batch import EntryName, Transaction
-from service.log.stores.sqlite_file import LAYOUT, transaction
+from service.log.stores.sqlite_file import SQLITE_LAYOUT, transaction
 from service.log.stores.sqlite_tables import ROWS, head, last_number, look_up, run
 
 SETTLED_EARLY = (
@@ -20,7 +20,7 @@ def commit(db: sqlite3.Connection, entries: Sequence[Entry]) -> list[CommitResul
     rows = [(entry.experiment, entry.id) for entry in entries if isinstance(entry, DecisionRow)]
     with transaction(db):
         if not entries:
-            db.execute(f"PRAGMA user_version = {LAYOUT}")  # a write, of what is there
+            db.execute(f"PRAGMA user_version = {SQLITE_LAYOUT}")  # a write, of what is there
         marks = [(entry.experiment, identity) for entry in events for identity in entry.marks]
         last = last_number(db) if rows else 0
         batch = Transaction(

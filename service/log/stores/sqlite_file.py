@@ -27,7 +27,7 @@ from service.security.files import PRIVATE, create_private, keep_private
 T = TypeVar("T")
 
 APPLICATION = 0x466F7267  # "Forg", in the file's header, marks our files
-LAYOUT = 2
+SQLITE_LAYOUT = 2
 """Number of the layout of the tables, in the file's header. Raise it with every change of them."""
 BESIDE = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite takes for parts of a database."""
@@ -92,7 +92,7 @@ CREATE TABLE removed (
 ) WITHOUT ROWID;
 CREATE TABLE secret (content BLOB NOT NULL);  -- of tokens, one row
 PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {LAYOUT};
+PRAGMA user_version = {SQLITE_LAYOUT};
 COMMIT;
 """
 
@@ -219,7 +219,7 @@ def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (layout,) = db.execute("PRAGMA user_version").fetchone()
     if application == APPLICATION:
-        expect_layout(path, layout, LAYOUT)
+        expect_layout(path, layout, SQLITE_LAYOUT)
         return True
     if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         raise ConfigurationError(f"FORAGE_STORE: {path} is the database of another program")

@@ -16,7 +16,7 @@ FIXED = (slice(0, 24), slice(68, 72))
 """Parts of the header that stay: page size, write-ahead log or not (no backup has one),
 application."""
 COUNTER = slice(24, 28)  # of changes; written back with the first page, and only grows
-MAGIC = (b"", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+WAL_MAGIC = (b"", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 """First bytes of a write-ahead log, of which it has one. Once a commit follows a truncation by
 others, it has zeros here; our own checkpoints leave an empty file or a whole one."""
 AGAIN_S = 0.05  # a first page that is being written back may be read in part
@@ -69,7 +69,7 @@ class OpenedFiles:
                 return self._said(f"{name} was deleted or moved")
             if found != self._identities[suffix]:
                 return self._said(f"{name} was replaced by another file")
-        if os.pread(self._held["-wal"], 4, 0) not in MAGIC:
+        if os.pread(self._held["-wal"], 4, 0) not in WAL_MAGIC:
             return self._said(f"{self._names['-wal']} was truncated")
         if self._overwritten():
             sleep(AGAIN_S)

@@ -40,7 +40,7 @@ ROWS = 64
 """Most rows of one statement. Each statement releases the interpreter, and a thread on a busy core
 waits to get it back: with a statement for each row that was most of a commit."""
 
-END = "\U0010ffff"
+LAST_CHARACTER = "\U0010ffff"
 """Character that follows every one of an identity: prefix + END is behind all that begin with the
 prefix."""
 
@@ -355,7 +355,7 @@ def erase(db: sqlite3.Connection, name: str, erasure: Erasure) -> None:
         _forget_due(db, name, erasure.decisions)
         db.executemany(
             "DELETE FROM marks WHERE experiment = ? AND identity >= ? AND identity < ?",
-            [(name, prefix, prefix + END) for prefix in erasure.forget],
+            [(name, prefix, prefix + LAST_CHARACTER) for prefix in erasure.forget],
         )
         db.execute(
             "DELETE FROM snapshots WHERE experiment = ? AND position < ?", (name, erasure.origin)

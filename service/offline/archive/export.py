@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 FILE_BYTES = 12 * 2**20
 """Bytes of payloads in one file: 20,000 decisions among fifty arms."""
 
-FOLLOW_SECONDS = 600.0
+EXPORT_SECONDS = 600.0
 """Seconds from one export to the next of `--follow`."""
 
 Records = list[tuple[int, bytes]]
@@ -226,7 +226,7 @@ async def follow(
                                 await report(client, service_url, exporter)
                 except (StoreUnavailable, OSError) as fault:
                     logger.warning("the export is tried again in ten minutes: %s", fault)
-                await asyncio.sleep(FOLLOW_SECONDS)
+                await asyncio.sleep(EXPORT_SECONDS)
 
 
 async def report(client: httpx.AsyncClient, service_url: str, exporter: Exporter) -> None:

@@ -23,7 +23,7 @@ from service.security.files import make_private
 BATCH_ROWS = 200
 """Rows held as Python objects before they become Arrow columns."""
 
-DIGITS = 12
+FILE_NAME_DIGITS = 12
 
 
 class ArchiveCursor(NamedTuple):
@@ -100,7 +100,7 @@ class ArchiveFiles:
 
     def write(self, draft: Draft, erased: Collection[str]) -> None:
         """Write the next file, without the rows of erased decisions."""
-        name = f"{draft.first:0{DIGITS}}-{draft.last:0{DIGITS}}.parquet"
+        name = f"{draft.first:0{FILE_NAME_DIGITS}}-{draft.last:0{FILE_NAME_DIGITS}}.parquet"
         table = _without(draft.table(), self._key, erased)
         self._place(table, self._folder / f"day={draft.day}" / name)
         self.cursor = ArchiveCursor(draft.last, draft.digest, draft.day)
