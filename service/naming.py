@@ -11,7 +11,7 @@ NAME_CHARACTERS = 48
 """Most characters of a name that is repeated."""
 LIST_CHARACTERS = 90
 """Most characters of a list of names: message, name and list fit into a problem's 200."""
-SEARCHED, COMPARED, COMPARED_CHARACTERS = 1_000, 100, 64
+SEARCHED_NAMES, COMPARED_NAMES, COMPARED_CHARACTERS = 1_000, 100, 64
 """Known names that are searched for the nearest, and of them those of a similar length that are
 compared, which takes 20 ms at most: a catalogue may have a million."""
 
@@ -45,8 +45,8 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     """Find the known name that is most like a wrong one, whatever the case of its letters."""
     if len(name) > COMPARED_CHARACTERS:
         return None
-    similar = (each for each in islice(known, SEARCHED) if abs(len(each) - len(name)) <= 3)
-    by_case = {each.lower(): each for each in islice(similar, COMPARED)}
+    similar = (each for each in islice(known, SEARCHED_NAMES) if abs(len(each) - len(name)) <= 3)
+    by_case = {each.lower(): each for each in islice(similar, COMPARED_NAMES)}
     found = difflib.get_close_matches(name.lower(), by_case, 1)
     return by_case[found[0]] if found else None
 

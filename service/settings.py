@@ -34,13 +34,13 @@ from service.errors import ConfigurationError
 from service.security.addresses import IpNetwork, network_of
 from service.security.hosts import host_of, origin_of
 
-PREFIX = "FORAGE_"
+ENVIRONMENT_PREFIX = "FORAGE_"
 
 ENV_FILE = "FORAGE_ENV_FILE"
 ENCODING = "utf-8-sig"
 """Encoding of that file: UTF-8, with or without a byte order mark."""
 
-SECRETS = ("store", "token_keys", "key")
+SECRET_SETTINGS = ("store", "token_keys", "key")
 """Settings whose value may stand in a file: FORAGE_KEY_FILE names one that holds FORAGE_KEY."""
 
 FILE = "_FILE"
@@ -89,8 +89,8 @@ def secrets_of(*places: Mapping[str, str]) -> dict[str, str]:
     """Read the files of secrets: of each secret, in the first place that has its variable or that
     of its file. Raises ConfigurationError."""
     found = {}
-    for name in SECRETS:
-        variable = f"{PREFIX}{name.upper()}"
+    for name in SECRET_SETTINGS:
+        variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"
         place = next((one for one in places if one.get(variable) or one.get(variable + FILE)), {})
         path = place.get(variable + FILE)
         if not path:
@@ -129,7 +129,7 @@ class Settings(BaseSettings):
     """Every field is an environment variable: `store` is FORAGE_STORE."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file_encoding=ENCODING, extra="ignore", frozen=True
+        env_prefix=ENVIRONMENT_PREFIX, env_file_encoding=ENCODING, extra="ignore", frozen=True
     )
 
     store: str = Field(
@@ -311,7 +311,7 @@ class Settings(BaseSettings):
 
             faults = faults_of(error.errors(), dict.fromkeys(cls.model_fields))
             lines = [
-                f"{PREFIX}{fault.path.upper()}{FILE if fault.path in secrets else ''}: "
+                f"{ENVIRONMENT_PREFIX}{fault.path.upper()}{FILE if fault.path in secrets else ''}: "
                 f"{fault.message}"
                 for fault in faults
             ]
@@ -327,22 +327,24 @@ class Settings(BaseSettings):
     def ignored(cls, environment: Mapping[str, str]) -> list[str]:
         """Return a warning for each variable, of these and of FORAGE_ENV_FILE, that sets
         nothing."""
-        files = [name + FILE.lower() for name in SECRETS]
+        files = [name + FILE.lower() for name in SECRET_SETTINGS]
         settings = [*cls.model_fields, *files]
-        known, warnings = {f"{PREFIX}{name.upper()}" for name in settings}, list[str]()
+        known, warnings = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in settings}, list[str]()
         own, file = variables_of(environment)
         for name, value in {**file, **own}.items():
-            if not name.startswith(PREFIX) or name == ENV_FILE:
+            if not name.startswith(ENVIRONMENT_PREFIX) or name == ENV_FILE:
                 continue
             if name in known:
-                if is_service_link(name[len(PREFIX) :].lower(), value):
+                if is_service_link(name[len(ENVIRONMENT_PREFIX) :].lower(), value):
                     warnings.append(
                         f"{name}={value} is ignored: Kubernetes sets it beside a Service of this "
                         f"name. enableServiceLinks: false in the pod leaves {name} to you"
                     )
             elif not SERVICE_LINK.fullmatch(name):
-                near = difflib.get_close_matches(name[len(PREFIX) :].lower(), settings, 1, 0.7)
-                named = f": did you mean {PREFIX}{near[0].upper()}?" if near else ""
+                near = difflib.get_close_matches(
+                    name[len(ENVIRONMENT_PREFIX) :].lower(), settings, 1, 0.7
+                )
+                named = f": did you mean {ENVIRONMENT_PREFIX}{near[0].upper()}?" if near else ""
                 hint = named or " (docs/configuration.md)"
                 warnings.append(f"{name} is ignored, it is no setting{hint}")
         return sorted(warnings)

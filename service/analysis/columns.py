@@ -11,7 +11,7 @@ from service.analysis.growing import Growing
 from service.analysis.history import number_of
 from service.analysis.intervals import Interval
 from service.analysis.selected import SelectedDecisions
-from service.analysis.sequences import Index
+from service.analysis.sequences import IntegerArray
 from service.analysis.walk import LoggedDecision
 from service.analysis.watched import WatchedValue
 from service.bandits.heads.base import Meta, Stored, part
@@ -100,7 +100,7 @@ class Columns:
             own.otherwise += name in logged.others
 
     @property
-    def numbers(self) -> Index:
+    def numbers(self) -> IntegerArray:
         """The numbers of the rows, in the order in which they were added."""
         return self._rows["number"]
 
@@ -123,7 +123,7 @@ class Columns:
         return {name: sums[name] / count for name, count in counts.items()}
 
     @property
-    def group(self) -> Index:
+    def group(self) -> IntegerArray:
         """A number for each unit; decisions without one have a number each."""
         return self._rows["unit"]
 

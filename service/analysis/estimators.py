@@ -28,7 +28,7 @@ from service.analysis.intervals import Interval, adjusted, grouped, standard_err
 
 Array = npt.NDArray[np.float64]
 
-NAMES = ("ips", "snips", "dr", "switch_dr")
+WEIGHTED_ESTIMATORS = ("ips", "snips", "dr", "switch_dr")
 """Estimators with an interval. DM has none: the rows tell nothing of its bias."""
 
 THRESHOLDS = 10

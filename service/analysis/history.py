@@ -52,7 +52,7 @@ from service.state.events import (
 from service.state.fold import State
 
 Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.int64]
+IntegerArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 HISTORY_LAYOUT = 1
@@ -108,7 +108,7 @@ class SettledRows(NamedTuple):
 
     settled: Mask
     value: Array
-    first: Index
+    first: IntegerArray
 
 
 @dataclass(frozen=True)
@@ -125,16 +125,16 @@ class Decisions:
     flags              DEFERRED, IMPORTED, UNTOLD
     """
 
-    number: Index
-    position: Index
+    number: IntegerArray
+    position: IntegerArray
     at: Array
     reward_by: Array
     chance: Array
-    unit: Index
-    policy: Index
-    schema: Index
-    slots: Index
-    flags: Index
+    unit: IntegerArray
+    policy: IntegerArray
+    schema: IntegerArray
+    slots: IntegerArray
+    flags: IntegerArray
 
     def __len__(self) -> int:
         return len(self.number)
@@ -144,7 +144,7 @@ class Decisions:
         return np.asarray((self.flags & flag) != 0)
 
     @property
-    def first_arm(self) -> Index:
+    def first_arm(self) -> IntegerArray:
         """Return the place of each one's first slot among the arms shown, (n,)."""
         return np.cumsum(self.slots) - self.slots
 
@@ -185,11 +185,11 @@ class DecisionHistory:
         return Decisions(**self._rows.columns)
 
     @property
-    def arms(self) -> Index:
+    def arms(self) -> IntegerArray:
         """The numbers of all arms shown, decision by decision."""
         return np.array(self._arms, np.int64)
 
-    def settlements(self, keys: Index) -> SettledRows:
+    def settlements(self, keys: IntegerArray) -> SettledRows:
         """Return what is known of arms, by their numbers (n,)."""
         known = self._settled["key"]
         order = np.argsort(known, kind="stable")

@@ -18,7 +18,7 @@ from service.analysis.history import (
     DecisionHistory,
 )
 from service.analysis.sample_ratio import Counts
-from service.analysis.sequences import Array, Index
+from service.analysis.sequences import Array, IntegerArray
 
 NOT_SHOWN = "they were made ahead and never shown"
 NOT_DRAWN = "their policy was not drawn: the request named it, or it had all the traffic"
@@ -43,12 +43,12 @@ class Outcomes:
     """
 
     names: list[str]
-    policy: Index
-    position: Index
+    policy: IntegerArray
+    position: IntegerArray
     at: Array
     chance: Array
     reward: Array
-    unit: Index
+    unit: IntegerArray
     slots: int
     left_out: Counter[str]
     drawn: dict[str, Counts]
@@ -108,7 +108,11 @@ def outcomes_of(history: DecisionHistory) -> Outcomes:
 
 
 def _assigned(
-    definitions: Definitions, names: list[str], unit: Index, policy: Index, position: Index
+    definitions: Definitions,
+    names: list[str],
+    unit: IntegerArray,
+    policy: IntegerArray,
+    position: IntegerArray,
 ) -> Counts:
     """Count visitors by the policy of their first decision, whatever came of it."""
     first = np.unique(unit, return_index=True)[1]

@@ -33,7 +33,7 @@ from scipy.optimize.elementwise import bracket_root, find_root
 from scipy.special import gammainc, gammaln, ndtri
 
 Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.int64]
+IntegerArray = npt.NDArray[np.int64]
 
 RHO = 10.0
 """Parameter of the mixture. It makes u narrowest, relative to the root of V, where V is some 300
@@ -118,7 +118,7 @@ def terms(
     return Terms(m, e, span / least)
 
 
-def _by_unit(unit: Index) -> tuple[Index, Index]:
+def _by_unit(unit: IntegerArray) -> tuple[IntegerArray, IntegerArray]:
     """Return the rows unit by unit, each unit's in their order, and for each of these places that
     of its unit's first row: both (n,)."""
     order = np.argsort(unit, kind="stable")
@@ -126,7 +126,7 @@ def _by_unit(unit: Index) -> tuple[Index, Index]:
     return order, np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
 
 
-def counted(unit: Index) -> npt.NDArray[np.bool_]:
+def counted(unit: IntegerArray) -> npt.NDArray[np.bool_]:
     """Return whether each row counts, (n,): it is one of the first MOST_ROWS of its unit."""
     order, first = _by_unit(unit)
     counts = np.empty(len(unit), dtype=bool)
@@ -134,7 +134,7 @@ def counted(unit: Index) -> npt.NDArray[np.bool_]:
     return counts
 
 
-def sum_of_squares(e: Array, unit: Index, other: Array | None = None) -> Array:
+def sum_of_squares(e: Array, unit: IntegerArray, other: Array | None = None) -> Array:
     """Return V after each row, (n,): the sum over units of (sum of e)^2, or of the product of the
     sums of `e` and `other`."""
     order, first = _by_unit(unit)
@@ -175,12 +175,12 @@ class Estimate:
 class Watched:
     """Terms with the boundary of their sum, row by row."""
 
-    def __init__(self, each: Terms, unit: Index, alpha: float) -> None:
+    def __init__(self, each: Terms, unit: IntegerArray, alpha: float) -> None:
         self.scale, self._alpha = each.scale, alpha
         self.sums = np.cumsum(each.z)
         self.v = np.maximum(sum_of_squares(each.e, unit), 0.0)
 
-    def at(self, rows: Index) -> tuple[Array, Array]:
+    def at(self, rows: IntegerArray) -> tuple[Array, Array]:
         """Return the mean after each of the rows, and half of the width of its interval."""
         count = rows + 1
         return self.sums[rows] / count, radius(self.v[rows], self.scale, self._alpha) / count
@@ -206,7 +206,7 @@ class Watched:
 
 
 def ratio_interval(
-    own: Terms, control: Terms, unit: Index, alpha: float
+    own: Terms, control: Terms, unit: IntegerArray, alpha: float
 ) -> tuple[float, float] | None:
     """Return bounds of the ratio of two means that hold at all times at once: the ratios t for
     which the interval of own - t control holds 0 (Fieller 1954).
@@ -239,7 +239,7 @@ def ratio_interval(
     return ends[0], ends[1]
 
 
-def chances_of_best(each: list[Terms], unit: Index, draws: int = 10_000) -> list[float]:
+def chances_of_best(each: list[Terms], unit: IntegerArray, draws: int = 10_000) -> list[float]:
     """Return the probability of each policy to earn most, by a normal approximation of the means.
     The draws are the same every time."""
     _, number = np.unique(unit, return_inverse=True)

@@ -35,7 +35,7 @@ DefinitionJson = dict[str, Any]
 GUESS = "_guess_of_reward"
 """Name of the regression among the policies of the fold."""
 
-OUTSIDE = {"share": 0.0, "learns_from": "all", "shadow": False}
+NO_TRAFFIC = {"share": 0.0, "learns_from": "all", "shadow": False}
 """Settings of a policy that has no part in the traffic and learns from all of it."""
 
 MOST_CROSSED_COLUMNS = 512
@@ -70,7 +70,7 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
     Raises ConfigurationError where they are wrong, or do not fit the experiment.
     """
     own = {
-        name: {**settings, **OUTSIDE} if isinstance(settings, dict) else {}
+        name: {**settings, **NO_TRAFFIC} if isinstance(settings, dict) else {}
         for name, settings in extra.items()
     }
     whole = {**definition, "policies": {**definition["policies"], **own}}

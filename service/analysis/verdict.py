@@ -15,7 +15,7 @@ from service.analysis.sequences import (
     MOST_ROWS,
     Array,
     Estimate,
-    Index,
+    IntegerArray,
     Terms,
     Watched,
     chances_of_best,
@@ -136,7 +136,7 @@ class _Judge:
     def _since(self, *names: str) -> Start:
         return max((self._starts[name] for name in names), key=lambda start: start.position)
 
-    def _terms(self, names: set[str], rows: Index) -> Terms:
+    def _terms(self, names: set[str], rows: IntegerArray) -> Terms:
         """Return the terms of several policies taken as one."""
         drawn = self._outcomes.of(names)
         chance = self._outcomes.chance
@@ -145,7 +145,7 @@ class _Judge:
         reward, first = self._outcomes.reward, self._rules.default or 0.0
         return terms(drawn[rows], chance[rows], reward[rows], first, self._span)
 
-    def _rows(self, start: Start) -> tuple[Index, int]:
+    def _rows(self, start: Start) -> tuple[IntegerArray, int]:
         """Return the rows that count since then, and how many others a few visitors made."""
         rows = np.flatnonzero(self._outcomes.position >= start.position)
         counts = counted(self._outcomes.unit[rows])
@@ -221,7 +221,7 @@ class _Judge:
         return self._definitions.policies - {self._control}
 
 
-def effective_units(chance: Array, unit: Index) -> Array:
+def effective_units(chance: Array, unit: IntegerArray) -> Array:
     """Return the effective number of visitors that a policy drawn with a chance has after each
     decision, (n,): as many equally frequent ones would leave its mean as uncertain."""
     count = np.arange(1, len(unit) + 1)

@@ -16,7 +16,7 @@ import numpy as np
 
 from service.analysis.growing import Growing
 from service.analysis.intervals import Interval
-from service.analysis.sequences import Array, Index, Terms, Watched
+from service.analysis.sequences import Array, IntegerArray, Terms, Watched
 
 WEIGHT_CAP = 5.0
 """Cap of a weight. A smaller one makes intervals narrow where a policy mostly does what the log
@@ -73,7 +73,9 @@ class WatchedValue:
             over.append(own - Terms(ran, r_ - ran, 1.0))
         return value, over
 
-    def intervals(self, reward: Array, unit: Index, confidence: float) -> tuple[Interval, Interval]:
+    def intervals(
+        self, reward: Array, unit: IntegerArray, confidence: float
+    ) -> tuple[Interval, Interval]:
         """Return those of the value, and of its difference to what the log earned."""
         low, high = float(self.rows["low"][-1]), float(self.rows["high"][-1])
         value, over = (bounds(two, unit, 1 - confidence) for two in self.terms(reward))
@@ -84,7 +86,7 @@ class WatchedValue:
         )
 
 
-def bounds(two: Sequence[Terms], unit: Index, alpha: float) -> tuple[float, float]:
+def bounds(two: Sequence[Terms], unit: IntegerArray, alpha: float) -> tuple[float, float]:
     """Return the lower end by the terms of r, and by those of 1 - r the lower end, negated."""
     low, high = (Watched(each, unit, alpha).estimate().interval[0] for each in two)
     return low, -high

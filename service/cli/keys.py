@@ -16,14 +16,14 @@ from service.errors import ConfigurationError
 from service.naming import quoted, suggestion
 from service.security.keys import ApiKey, changing, digest_of, mint, now, read_keys
 
-UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+DURATION_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def _time(text: str) -> datetime:
     """Read a span from now, or a day in UTC. Raises BadParameter."""
     if span := re.fullmatch(r"(\d{1,5})([hdw])", text):
         return datetime.now(UTC).replace(microsecond=0) + timedelta(
-            **{UNITS[span[2]]: int(span[1])}
+            **{DURATION_UNITS[span[2]]: int(span[1])}
         )
     try:
         return moment(text)

@@ -22,7 +22,7 @@ from service.errors import ConfigurationError
 if TYPE_CHECKING:
     from service.offline.rebuild import Rebuilt
 
-NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
+CONDITION_NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
 
 
 class ConditionFields(dict[str, Any]):
@@ -32,13 +32,15 @@ class ConditionFields(dict[str, Any]):
 def _condition(text: str) -> ConditionFields:
     """Split at commas, but only before a known name. Raises BadParameter."""
     condition = ConditionFields()
-    for part in re.split(rf",(?=(?:{'|'.join(NAMES)})=)", text):
+    for part in re.split(rf",(?=(?:{'|'.join(CONDITION_NAMES)})=)", text):
         name, given, value = part.partition("=")
-        if name not in NAMES or not given or not value:
-            raise BadParameter(f"write it as {', '.join(f'{each}=...' for each in NAMES)}")
-        if NAMES[name] in condition:
+        if name not in CONDITION_NAMES or not given or not value:
+            raise BadParameter(
+                f"write it as {', '.join(f'{each}=...' for each in CONDITION_NAMES)}"
+            )
+        if CONDITION_NAMES[name] in condition:
             raise BadParameter(f"{name} is given twice: repeat --without")
-        condition[NAMES[name]] = seconds(value) if name in ("from", "to") else value
+        condition[CONDITION_NAMES[name]] = seconds(value) if name in ("from", "to") else value
     return condition
 
 

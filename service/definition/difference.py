@@ -56,7 +56,7 @@ def difference(before: Definition | None, after: Definition) -> Difference:
     that both kinds have. The order of crosses and of tables has no meaning.
     """
     found = Difference()
-    old, new = before or NOTHING, after
+    old, new = before or NO_DEFINITION, after
     _compare_names(found, "arms", old.arms, new.arms, _compare_whole)
     for side in ("context", "arm"):
         mine, others = (_dumped(getattr(each.features, side)) for each in (old, new))
@@ -119,5 +119,5 @@ def _compare_settings(found: Difference, path: str, old: SettingValues, new: Set
             found.changed[within] = SettingChange(before, after)
 
 
-NOTHING = Definition.model_construct(policies={})
-DEFAULTS = _rules(NOTHING)
+NO_DEFINITION = Definition.model_construct(policies={})
+DEFAULTS = _rules(NO_DEFINITION)

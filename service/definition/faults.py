@@ -20,18 +20,18 @@ from service.naming import nearest, quoted, suggestion
 
 FAULTS = 20
 """Most faults that are reported: a megabyte can hold a hundred thousand."""
-PART = 100
+MEMBERS_PER_PART = 100
 """Members of a long mapping that are validated together."""
 ALTERNATIVES = 5
 """Most types that a value may have: pydantic reports a fault for each that it tried."""
 
 
 def _read_in_parts(given: object, read: ValidatorFunctionWrapHandler) -> object:
-    if not isinstance(given, dict) or len(given) <= PART:
+    if not isinstance(given, dict) or len(given) <= MEMBERS_PER_PART:
         return read(given)
     items, whole = iter(given.items()), dict[object, object]()
     errors = list[InitErrorDetails]()
-    while part := dict(islice(items, PART)):
+    while part := dict(islice(items, MEMBERS_PER_PART)):
         try:
             whole |= read(part)
         except ValidationError as error:
@@ -121,8 +121,8 @@ TEXTS = {
 }
 """Our words for the types of errors of pydantic. The others begin with "Input should be" and go on
 with what is allowed."""
-TIME = "must be a time with its zone, as 2026-01-31T12:00:00Z, or unix seconds"
-UNITS = {"Dictionary": "member", "Value": "character"}
+TIME_TEXT = "must be a time with its zone, as 2026-01-31T12:00:00Z, or unix seconds"
+COUNTED_NOUNS = {"Dictionary": "member", "Value": "character"}
 """Nouns for what is counted, by pydantic's name of the type: an id that a validator of ours has
 seen is a Value. Other types have items."""
 
@@ -155,11 +155,11 @@ def _text(error: ErrorDetails) -> str:
     if text := TEXTS.get(kind):
         return text
     if kind.startswith(("datetime_", "timezone_")):
-        return TIME
+        return TIME_TEXT
     if kind.endswith(("too_short", "too_long")):
         bound = context.get("min_length", context.get("max_length"))
         unit = "character" if kind.startswith("string_") else "item"
-        unit = UNITS.get(context.get("field_type", ""), unit)
+        unit = COUNTED_NOUNS.get(context.get("field_type", ""), unit)
         side = "least" if kind.endswith("short") else "most"
         return f"must have at {side} {bound:,} {unit}{'s' * (bound != 1)}"
     if kind == "union_tag_invalid":

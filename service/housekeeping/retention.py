@@ -24,7 +24,7 @@ from service.state.fold import State
 logger = logging.getLogger(__name__)
 
 DAY_S = 86_400.0
-STEP = 500
+DELETIONS_PER_CALL = 500
 """Most things that one call to the store deletes: some milliseconds of its writer."""
 
 PAUSE_SECONDS = 0.02
@@ -110,7 +110,7 @@ class Retention:
 
     async def _delete(self, replica: Replica, cut: Cut) -> int:
         name, total = replica.name, 0
-        while count := await self._store.trim(name, cut, STEP):
+        while count := await self._store.trim(name, cut, DELETIONS_PER_CALL):
             total += count
             await asyncio.sleep(PAUSE_SECONDS)
         if total:

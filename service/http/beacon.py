@@ -18,7 +18,8 @@ from msgspec import Meta
 
 from service.errors import Invalid, TooLarge
 from service.http.access import Authentication
-from service.http.bodies import RequestedName, RewardBody, decoder, expect_each_once, reader
+from service.http.bodies import RequestedName, decoder, expect_each_once
+from service.http.decisions import READ_REWARD
 from service.http.dependencies import ServicesDep
 from service.http.problems import answer_to
 from service.http.strict import StrictRoute
@@ -44,7 +45,6 @@ class BeaconBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 READ_BEACON: Final = decoder(BeaconBody)
-READ_REWARD: Final = reader(RewardBody)
 
 router = APIRouter(route_class=StrictRoute)
 

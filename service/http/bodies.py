@@ -380,12 +380,12 @@ MEMBER_TYPES: Final[dict[str, Any]] = {
 }
 """Types of members that msgspec does not name in the path of a fault."""
 PLACE: Final = re.compile(r"(.*) - at (?:`key` in )?`\$((?:\.\w+|\[\d+\]|\[\.{3}\])*)`", re.DOTALL)
-STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.{3}\]")
-TYPES: Final = {
+PATH_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.{3}\]")
+TYPE_NAMES: Final = {
     "str": "a string", "int": "an integer", "float": "a number", "bool": "a boolean",
     "array": "a list", "object": "an object", "null": "null",
 }  # fmt: skip
-UNITS: Final = {"str": "character", "array": "item", "object": "member"}
+LENGTH_NOUNS: Final = {"str": "character", "array": "item", "object": "member"}
 FIELD: Final = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 LENGTH: Final = re.compile(r"Expected `(str|array|object)` of length ([<>])= (\d+)")
 PATTERN: Final = re.compile(r"Expected `str` matching regex '(.*)'")
@@ -402,7 +402,7 @@ def fault_of(message: str, body: bytes, struct: type) -> Fault:
     text, path = message, list[str | int]()
     if where := PLACE.fullmatch(message):
         text = where[1]
-        for name, index in STEP.findall(where[2]):
+        for name, index in PATH_STEP.findall(where[2]):
             path.append(name or (int(index) if index else _faulty_member(body, path)))
     if field := FIELD.fullmatch(text):
         known = _fields_at(struct, path)
@@ -411,11 +411,11 @@ def fault_of(message: str, body: bytes, struct: type) -> Fault:
     elif length := LENGTH.match(text):
         bound = "at least" if length[2] == ">" else "at most"
         plural = "" if length[3] == "1" else "s"
-        text = f"must have {bound} {length[3]} {UNITS[length[1]]}{plural}"
+        text = f"must have {bound} {length[3]} {LENGTH_NOUNS[length[1]]}{plural}"
     elif pattern := PATTERN.match(text):
         text = PATTERNS.get(pattern[1].replace("\\\\", "\\"), TEXTS["string_pattern_mismatch"])
     elif kind := KIND.match(text):
-        *others, last = [TYPES[each] for each in kind[1].split(" | ")]
+        *others, last = [TYPE_NAMES[each] for each in kind[1].split(" | ")]
         text = f"must be {', '.join(others)}{' or ' * bool(others)}{last}" + (
             f" of at least {kind[2]}" if kind[2] else ""
         )

@@ -27,10 +27,10 @@ from service.security.access import Caller, Grant
 from service.security.profile import cost
 
 KEY_CHARACTERS: Final = 256
-TIMEOUT: Final = b"x-envoy-expected-rq-timeout-ms"
+TIMEOUT_HEADER: Final = b"x-envoy-expected-rq-timeout-ms"
 """Header in which proxies say how many milliseconds the caller waits from here on."""
 MOST_DIGITS: Final = 9
-NONE: Final = [b""]
+NOT_SENT: Final = [b""]
 """The values of a header that was not sent."""
 
 READ_SELECT: Final = bodies.reader(bodies.SelectBody)
@@ -128,7 +128,7 @@ class DecisionRoutes:
         body = await _body(receive)
         caller: Caller | None = scope.get(CALLER)
         headers = headers_of(scope)
-        if not bodies.is_json(headers.get(b"content-type", NONE)[-1]):
+        if not bodies.is_json(headers.get(b"content-type", NOT_SENT)[-1]):
             raise Invalid("send it as JSON, with the header Content-Type: application/json")
         deadline = came + _timeout_seconds(headers)
         if asyncio.get_running_loop().time() >= deadline:
@@ -238,7 +238,7 @@ async def _body(receive: Receive) -> bytes:
 
 def _timeout_seconds(headers: Mapping[bytes, list[bytes]]) -> float:
     """So long its caller waits. A value that is no number says nothing."""
-    given = headers.get(TIMEOUT, NONE)[-1]
+    given = headers.get(TIMEOUT_HEADER, NOT_SENT)[-1]
     return int(given) / 1_000 if given.isdigit() and len(given) <= MOST_DIGITS else inf
 
 

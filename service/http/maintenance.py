@@ -20,7 +20,7 @@ from service.security.access import expect_granted
 router = APIRouter(tags=["operate"], route_class=StrictRoute)
 
 
-MOST = 2**63 - 1
+LARGEST_POSITION = 2**63 - 1
 """Largest position or row number of any store."""
 
 
@@ -29,8 +29,12 @@ class ErasureAnswer(BaseModel):
 
 
 class ReaderBody(Body):
-    position: int = Field(ge=0, le=MOST, description="Events up to this position have been taken.")
-    row: int = Field(ge=0, le=MOST, description="Decision rows up to this number have been taken.")
+    position: int = Field(
+        ge=0, le=LARGEST_POSITION, description="Events up to this position have been taken."
+    )
+    row: int = Field(
+        ge=0, le=LARGEST_POSITION, description="Decision rows up to this number have been taken."
+    )
 
 
 class ReaderList(BaseModel):
@@ -59,7 +63,9 @@ async def erase_unit(
 
 
 class Skip(Body):
-    position: int = Field(ge=1, le=MOST, description="Of the event that cannot be folded.")
+    position: int = Field(
+        ge=1, le=LARGEST_POSITION, description="Of the event that cannot be folded."
+    )
 
 
 class SkipAnswer(BaseModel):

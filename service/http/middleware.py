@@ -12,7 +12,7 @@ from service.errors import Refused, Starting
 from service.http import request_id
 from service.http.access import Authentication
 from service.http.lifecycle import Lifecycle
-from service.http.overload import PENDING
+from service.http.overload import PENDING_FACTORS
 from service.http.problems import REFUSALS, problem, refusal, respond
 from service.http.scope import CALLER, PROBES, declared_length, headers_of
 from service.observability.logs import REQUEST_ID
@@ -83,7 +83,7 @@ class RequestMiddleware:
                 await self._app(scope, receive, send)
             return
         path: str = scope["path"]
-        if path.endswith("/") and path[:-1] in PENDING:
+        if path.endswith("/") and path[:-1] in PENDING_FACTORS:
             path = scope["path"] = path[:-1]
         name = request_id.of(scope)
         REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task

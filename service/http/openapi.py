@@ -78,7 +78,7 @@ KEY: Final = {
     "description": "The same key gives the same decision, as long as its row is in the log: a "
     "request can be repeated. With another request it is refused (409).",
 }
-TIMEOUT: Final = {
+TIMEOUT_PARAMETER: Final = {
     "name": "X-Envoy-Expected-Rq-Timeout-Ms",
     "in": "header",
     "required": False,
@@ -110,7 +110,7 @@ def _described(operation: Operation) -> Json:
         "summary": name.replace("_", " ").title(),
         "description": operation.description,
         "operationId": name,
-        "parameters": [*([KEY] if operation.repeatable else []), TIMEOUT],
+        "parameters": [*([KEY] if operation.repeatable else []), TIMEOUT_PARAMETER],
         "requestBody": {
             "required": True,
             "content": _content(operation.body),

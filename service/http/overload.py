@@ -20,7 +20,7 @@ from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-PENDING: Final = {
+PENDING_FACTORS: Final = {
     "/select": 1, "/select/batch": 1, "/reward": 2, "/reward/batch": 2, "/beacon": 2,
 }  # fmt: skip
 """Multiples of FORAGE_MAX_PENDING beyond which a route is refused: a reward whose sender does not
@@ -67,7 +67,7 @@ class Overload:
         self._requests = telemetry.requests
         self._origins = {origin.encode() for origin in settings.cors_origins}
         self._routes = {}
-        for path, part in PENDING.items():
+        for path, part in PENDING_FACTORS.items():
             route = _Route(path, part * settings.max_pending, telemetry.shed.labels(path))
             self._routes[path.encode()] = self._routes[b"%b/" % path.encode()] = route
         content = problem_of(Overloaded())
@@ -90,13 +90,13 @@ class Overload:
         self._report(route)
         given, origin = b"", b""
         for field, value in headers:
-            if field == request_id.NAME:
+            if field == request_id.HEADER_NAME:
                 given = value
             elif field == b"origin":
                 origin = value
         name = request_id.sane(given).encode()
         body = b"%b%b%b" % (self._before_id, name, self._after_id)
-        fields = [*FIELDS, (request_id.NAME, name), (b"content-length", b"%d" % len(body))]
+        fields = [*FIELDS, (request_id.HEADER_NAME, name), (b"content-length", b"%d" % len(body))]
         if origin in self._origins:
             fields += [(b"access-control-allow-origin", origin), *CROSS_ORIGIN]
         return fields, body

@@ -30,7 +30,7 @@ DEFAULT_CONNECTIONS: Final = 4_096
 RESERVED_FILES: Final = 64
 """Open files kept for the store and for sockets to others; an eighth of all where that is more."""
 
-SECONDS: Final = {"head": 10.0, "body": 30.0}
+TIMEOUT_SECONDS: Final = {"head": 10.0, "body": 30.0}
 """Seconds for a head, or for the first byte of a connection, and for a whole body."""
 PROGRESS_BYTES: Final = 1_048_576
 """Bytes for which a larger body, a trained version, gets the time of a body again."""
@@ -46,7 +46,7 @@ UNREAD_SECONDS: Final = 0.1
 """Least idle seconds of a connection once the service stops: it reads what the kernel has of it."""
 
 MALFORMED: Final = ("malformed-http", "This is not HTTP")
-PLAIN: Final = re.compile(rb"/(?!/)[\w.~/-]*(\?[\w.~/=&+-]*)?", re.ASCII)
+PLAIN_TARGET: Final = re.compile(rb"/(?!/)[\w.~/-]*(\?[\w.~/=&+-]*)?", re.ASCII)
 """Targets whose path needs no decoding: nearly all."""
 
 
@@ -125,7 +125,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._write_last(full)
             transport.close()
             return
-        self._timer = self.loop.call_later(SECONDS["head"], self._on_timeout)
+        self._timer = self.loop.call_later(TIMEOUT_SECONDS["head"], self._on_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -183,7 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._part is not None and self._timer is None:
             self._received = 0
-            self._timer = self.loop.call_later(SECONDS[self._part], self._on_timeout)
+            self._timer = self.loop.call_later(TIMEOUT_SECONDS[self._part], self._on_timeout)
 
     def _ignore_upgrade(self) -> None:
         """Parse the head again without `Upgrade`: the parser reads no body of such a request, which
@@ -238,7 +238,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("a request names its host once")
         if version == "1.0" and b"transfer-encoding" in names:
             raise ValueError("HTTP/1.0 has no Transfer-Encoding")
-        if PLAIN.fullmatch(self.url):
+        if PLAIN_TARGET.fullmatch(self.url):
             return self.url.partition(b"?")[0]
         target = httptools.parse_url(self.url)
         path, query = target.path or b"/", target.query or b""
@@ -344,11 +344,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         elif self.flow.read_paused or self._received >= PROGRESS_BYTES:
             self._received = 0
-            self._timer = self.loop.call_later(SECONDS["body"], self._on_timeout)
+            self._timer = self.loop.call_later(TIMEOUT_SECONDS["body"], self._on_timeout)
         elif self._part is None or self._shed:
             self.end(CROSSING_SECONDS)
         else:
-            detail = f"the {self._part} did not end within {SECONDS[self._part]:.0f} seconds"
+            detail = (
+                f"the {self._part} did not end within {TIMEOUT_SECONDS[self._part]:.0f} seconds"
+            )
             self._refuse(408, "too-slow", "The request took too long", detail)
 
     def _refuse(self, status: int, slug: str, title: str, detail: str) -> None:

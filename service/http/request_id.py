@@ -11,7 +11,7 @@ from service.http.scope import headers_of
 from service.observability.logs import REQUEST_ID
 
 HEADER: Final = "X-Request-ID"
-NAME: Final = b"x-request-id"
+HEADER_NAME: Final = b"x-request-id"
 SANE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:/+=@-]{0,127}")
 """Pattern of ids that are taken from a caller; with any other the request gets one of ours."""
 
@@ -31,7 +31,7 @@ def new() -> str:
 
 def of(scope: Scope) -> str:
     """Return the id that the caller gave, or one of ours in its place."""
-    return sane(headers_of(scope).get(NAME, [b""])[-1])
+    return sane(headers_of(scope).get(HEADER_NAME, [b""])[-1])
 
 
 def sane(value: bytes) -> str:
@@ -42,4 +42,4 @@ def sane(value: bytes) -> str:
 
 def write(headers: list[tuple[bytes, bytes]], id: str) -> list[tuple[bytes, bytes]]:
     """Headers of an answer with this id, and no other."""
-    return [*(each for each in headers if each[0] != NAME), (NAME, id.encode())]
+    return [*(each for each in headers if each[0] != HEADER_NAME), (HEADER_NAME, id.encode())]

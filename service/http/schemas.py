@@ -12,7 +12,7 @@ from service.features.declaration import Name
 from service.features.model import at_most
 from service.serving.settlement import ActivationStatus
 
-MEMBERS = 64
+MOST_MEMBERS = 64
 """Most members of a body: more than any route takes."""
 
 
@@ -25,7 +25,7 @@ class Body(BaseModel):
     @classmethod
     def _has_few_members(cls, given: object) -> object:
         """Refuse too many members: each unknown one would be a fault of its own."""
-        if isinstance(given, dict) and len(given) > MEMBERS:
+        if isinstance(given, dict) and len(given) > MOST_MEMBERS:
             raise ValueError(f"has {len(given)} members, more than any body here takes")
         return given
 

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 WEB: Final = Path(__file__).parent / "static"
-TYPES: Final = {
+MEDIA_TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".ts": "text/plain; charset=utf-8",
     ".md": "text/markdown; charset=utf-8",
@@ -60,8 +60,8 @@ class SecuredFiles(StaticFiles):
     ) -> Response:
         answer = super().file_response(full_path, stat_result, scope, status_code)
         kind = Path(full_path).suffix
-        if kind in TYPES and answer.status_code != 304:
-            answer.headers["Content-Type"] = TYPES[kind]
+        if kind in MEDIA_TYPES and answer.status_code != 304:
+            answer.headers["Content-Type"] = MEDIA_TYPES[kind]
         answer.headers.update(self._headers)
         if kind == ".html":
             answer.headers.update(PAGE_HEADERS)

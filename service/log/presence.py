@@ -23,7 +23,7 @@ PRESENCE_POLL_SECONDS = 0.05
 BARRIER_SECONDS = 10.0
 """Longest wait, in seconds, for a live process that does not get ready."""
 
-REMEMBERED = 64
+REMEMBERED_NOTICES = 64
 """Latest announcements of a process that are kept."""
 
 
@@ -31,7 +31,7 @@ class Presence:
     def __init__(self, store: Store, rng: Random | None = None) -> None:
         self.name = f"{(rng or SystemRandom()).getrandbits(64):016x}"
         self._store = store
-        self._ready_for: deque[str] = deque(maxlen=REMEMBERED)
+        self._ready_for: deque[str] = deque(maxlen=REMEMBERED_NOTICES)
         self._alive: dict[str, list[str]] = {}
         self._until = -inf
 

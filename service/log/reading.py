@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Store)
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0
+OPEN_RETRY_SECONDS = 1.0
 SAY_SECONDS = 0.2
 BAR = 24
 
@@ -49,7 +49,7 @@ async def reading(url: str, *, wait: Callable[[], bool] = lambda: False) -> Asyn
             if not warned:
                 logger.warning("waiting for the store: %s", fault)
             warned = True
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(OPEN_RETRY_SECONDS)
     try:
         yield store
     finally:

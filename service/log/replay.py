@@ -28,7 +28,7 @@ from service.state.fold import State
 PAGE = 1_000
 """Events read at a time."""
 
-ROWS = 200
+ROWS_PER_PAGE = 200
 """Decision rows read at a time: of fifty arms they are 0.4 KiB each, of 10,000 arms some 60 KiB."""
 
 Integers = Sequence[int] | npt.NDArray[np.int64]
@@ -211,7 +211,7 @@ async def steps(
 
 async def row_pages(store: Store, experiment: str, after: int = 0) -> AsyncIterator[list[KeptRow]]:
     """Decision rows after a number, in their order. No page is empty."""
-    while page := await store.decisions(experiment, after, ROWS):
+    while page := await store.decisions(experiment, after, ROWS_PER_PAGE):
         after = page[-1].number
         yield page
 
@@ -242,7 +242,7 @@ class RowsByPosition:
 
     async def _payload(self, number: int) -> bytes:
         if number not in self._page:
-            page = await self._store.decisions(self._experiment, number - 1, ROWS)
+            page = await self._store.decisions(self._experiment, number - 1, ROWS_PER_PAGE)
             self._page = {row.number: row.payload for row in page}
         if number not in self._page:
             raise LogGap(f"experiment {self._experiment}: decision row {number} went meanwhile")

@@ -21,7 +21,7 @@ changes = logging.getLogger("forage.changes")
 
 HIDDEN = "[hidden]"
 
-SECRETS = [
+SECRET_PATTERNS = [
     (re.compile(r"\bfk_[\w-]+"), HIDDEN),  # API keys
     (re.compile(r"(?i)\b(bearer|basic)\s+[^\s'\",;]+"), rf"\1 {HIDDEN}"),
     (re.compile(r"(?i)\b((?:x-api-key|authorization)['\"]?\s*[:=,]\s*b?['\"]?)"
@@ -126,7 +126,7 @@ class Redact:
     def text(self, text: str) -> str:
         if self._known:
             text = self._known.sub(HIDDEN, text)
-        for pattern, left in SECRETS:
+        for pattern, left in SECRET_PATTERNS:
             text = pattern.sub(left, text)
         return text
 

@@ -25,9 +25,22 @@ from service import __version__
 from service.clock import SYSTEM, Clock
 from service.observability.drift import Drift
 
-SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0)
+BUCKET_SECONDS = (
+    0.00025,
+    0.0005,
+    0.001,
+    0.002,
+    0.004,
+    0.008,
+    0.016,
+    0.032,
+    0.064,
+    0.128,
+    0.256,
+    1.0,
+)
 
-RECENT = 50
+RECENT_DECISIONS = 50
 """Decisions of each policy that are kept to be looked at."""
 
 Recent = tuple[str, float, str, str, int, int, float]
@@ -51,7 +64,7 @@ class Watch:
     propensity: float = 1.0
     entropy: float = 0.0
     minimum: float = 1.0
-    recent: "deque[Recent]" = field(default_factory=lambda: deque(maxlen=RECENT))
+    recent: "deque[Recent]" = field(default_factory=lambda: deque(maxlen=RECENT_DECISIONS))
 
 
 class Count:
@@ -75,12 +88,12 @@ class Timing:
     __slots__ = ("counts", "created", "total")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(SECONDS) + 1)
+        self.counts = [0] * (len(BUCKET_SECONDS) + 1)
         self.total = 0.0
         self.created = time()
 
     def observe(self, seconds: float, times: int = 1) -> None:
-        self.counts[bisect_left(SECONDS, seconds)] += times
+        self.counts[bisect_left(BUCKET_SECONDS, seconds)] += times
         self.total += times * seconds
 
 
@@ -144,7 +157,7 @@ class Labelled(Collector, Generic[Series]):
     def collect(self) -> Iterable[Metric]:
         counts = CounterMetricFamily(self._name, self._text, labels=self._labels)
         timings = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        bounds = [*map(str, SECONDS), "+Inf"]
+        bounds = [*map(str, BUCKET_SECONDS), "+Inf"]
         for values, one in self._series.items():
             if isinstance(one, Count):
                 counts.add_metric(values, one.count, created=one.created)

@@ -8,7 +8,7 @@ from service.definition.experiment import Definition
 from service.errors import ConfigurationError
 from service.settings import Settings
 
-TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 60.0
 
 
 class DefinitionAnswer(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def send_definition(
             params={option: "true" for option, wanted in asked.items() if wanted},
             json=definition.model_dump(mode="json"),
             headers=settings.key_headers,
-            timeout=TIMEOUT_S,
+            timeout=REQUEST_TIMEOUT_S,
             trust_env=False,
         )
         if answer.is_success:

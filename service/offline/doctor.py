@@ -23,7 +23,7 @@ from service.security.keys import loopback, read_keys
 from service.settings import Settings
 from service.training import can_train
 
-TIMEOUT_S = 5.0
+PROBE_TIMEOUT_S = 5.0
 
 STORE_SKEW_S = 1.0
 SERVICE_SKEW_S = 2.0  # the Date header of an answer has whole seconds
@@ -183,7 +183,7 @@ async def _service(settings: Settings, url: str, clock: Clock) -> list[Check]:
     headers = settings.key_headers
     try:
         async with httpx.AsyncClient(
-            base_url=url, timeout=TIMEOUT_S, headers=headers, trust_env=False
+            base_url=url, timeout=PROBE_TIMEOUT_S, headers=headers, trust_env=False
         ) as client:
             return [check async for check in _ask(client, clock)]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError) as error:

@@ -14,9 +14,11 @@ DANGLING = (
     "an observation without its decision (`RewardValue`, but no `_label_cost`): the reward came "
     "after the decision was written, or the decision was lost, so there is no visit"
 )
-SLOTS = "a decision of several slots (`_outcomes` or `_slots`): only one action a line is imported"
+SEVERAL_SLOTS = (
+    "a decision of several slots (`_outcomes` or `_slots`): only one action a line is imported"
+)
 CONTINUOUS = "a decision of a number (`_label_ca`), not of one of several actions"
-REQUIRED = ("EventId", "Timestamp", "_label_probability", "c")
+REQUIRED_MEMBERS = ("EventId", "Timestamp", "_label_probability", "c")
 
 
 @dataclass
@@ -75,12 +77,12 @@ def _visit(line: JsonObject, known: KnownFeatures) -> dict[str, object]:
 def _expect_decision(line: JsonObject) -> None:
     context = line.get("c")
     if "_outcomes" in line or (isinstance(context, dict) and "_slots" in context):
-        raise NoVisit(SLOTS)
+        raise NoVisit(SEVERAL_SLOTS)
     if "_label_ca" in line:
         raise NoVisit(CONTINUOUS)
     if "_label_cost" not in line:
         raise NoVisit(DANGLING if "RewardValue" in line else "there is no `_label_cost`")
-    if missing := [name for name in REQUIRED if name not in line]:
+    if missing := [name for name in REQUIRED_MEMBERS if name not in line]:
         raise NoVisit(f"there is no `{missing[0]}`")
     if line.get("pdrop"):
         raise NoVisit("`pdrop` is above 0: visits have no weights to make up for dropped lines")

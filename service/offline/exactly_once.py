@@ -40,7 +40,7 @@ decision."""
 LearnedArm = tuple[float | None, int | None, float]
 """Knowledge of an arm: the reward learned, the position since which it has one, its weight."""
 
-NOTHING: LearnedArm = (None, None, 1.0)
+NOTHING_LEARNED: LearnedArm = (None, None, 1.0)
 
 
 class SettledArms:
@@ -125,11 +125,11 @@ def _key(event: Learned, outcome: SettledReward) -> int:
 
 
 def _before(outcome: SettledReward) -> LearnedArm:
-    return NOTHING if outcome.was is None else (outcome.was, outcome.since, outcome.weighed)
+    return NOTHING_LEARNED if outcome.was is None else (outcome.was, outcome.since, outcome.weighed)
 
 
 def _after(position: int, outcome: SettledReward) -> LearnedArm:
     if outcome.learned is None:
-        return NOTHING
+        return NOTHING_LEARNED
     since = position if outcome.was is None else outcome.since
     return outcome.learned, since, outcome.settled.weight

@@ -40,7 +40,7 @@ ALL = 10 * MADE
 PATIENCE_S = 60.0
 """Seconds that a decision waits to be logged: on a busy machine too all have rows."""
 
-SECRET = bytes(32)
+PLAN_SECRET = bytes(32)
 """Secret that decides which visitor gets which policy: each plan of a file has the same."""
 
 StoreKind = Literal["sqlite", "redis", "postgresql"]
@@ -61,7 +61,7 @@ class Overhead:
     waiting: int
 
 
-ROW_BYTES = (100, 300, 600, 1_200, 2_400, 4_800, 10_000, 20_000, 64_000)
+MEASURED_ROW_BYTES = (100, 300, 600, 1_200, 2_400, 4_800, 10_000, 20_000, 64_000)
 OVERHEADS: dict[StoreKind, Overhead] = {
     "sqlite": Overhead((103, 119, 152, 269, 1_731, 469, 820, 897, 970), 50, 92, 100),
     "redis": Overhead((218, 195, 217, 279, 457, 652, 1_240, 2_214, 7_035), 96, 34, 129),
@@ -201,7 +201,7 @@ async def plan(
 
     waiting_s = rules.wait_seconds if waits else 0.0
     parts = [
-        part("rows", made.row, float(np.interp(made.row, ROW_BYTES, add.rows)), kept_s),
+        part("rows", made.row, float(np.interp(made.row, MEASURED_ROW_BYTES, add.rows)), kept_s),
         part("events", entries.event_bytes, add.event * entries.events, kept_s),
         part("marks", entries.mark_bytes, add.mark * entries.marks, open_s),
     ]
@@ -230,7 +230,7 @@ async def _made(path: Path, name: str, definition: Definition) -> _Made:
         store="memory://",
         trainer="off",
         experiments=[path],
-        token_keys=[SECRET],
+        token_keys=[PLAN_SECRET],
         select_log_seconds=PATIENCE_S,
     )
     async with open_services(settings, store, rng=Random(2)) as services:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 CONTEXT = "context."
-REQUIRED = ("id", "at", "arm", "propensity")
-VISIT_COLUMNS = (*REQUIRED, "context", "arms", "probabilities", "reward", "unit")
-NAMES = ("id", "arm", "unit")
-NUMBERS = ("propensity", "reward")
+REQUIRED_COLUMNS = ("id", "at", "arm", "propensity")
+VISIT_COLUMNS = (*REQUIRED_COLUMNS, "context", "arms", "probabilities", "reward", "unit")
+TEXT_COLUMNS = ("id", "arm", "unit")
+NUMBER_COLUMNS = ("propensity", "reward")
 LIKELY = {
     "id": {"id", "uuid", "key"},
     "at": {"at", "time", "timestamp", "ts", "date", "datetime"},
@@ -54,9 +54,9 @@ def read(
 ) -> Iterator[VisitLine]:
     """Yield the lines of a file. separator: of the cells of a CSV file. Raises ConfigurationError
     where the file is of no known kind, cannot be read, or lacks a column."""
-    reader = READERS.get(path.suffix.lower())
+    reader = FILE_READERS.get(path.suffix.lower())
     if reader is None:
-        raise ConfigurationError(f"{path}: the name must end with {', '.join(READERS)}")
+        raise ConfigurationError(f"{path}: the name must end with {', '.join(FILE_READERS)}")
     try:
         yield from reader(Source(path, known, renames or Renames(), separator))
     except OSError as fault:
@@ -199,7 +199,7 @@ def _check_columns(source: Source, columns: Sequence[str]) -> None:
     names = [new[column] for column in columns if new[column] or column not in renames]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigurationError(f"{path}: two columns are named {quoted(twice[0])}")
-    missing = [name for name in REQUIRED if name not in names]
+    missing = [name for name in REQUIRED_COLUMNS if name not in names]
     unknown = [
         column
         for column, name in new.items()
@@ -305,7 +305,7 @@ def _rows(batch: "RecordBatch") -> Iterator[dict[str, object] | str]:
 
 
 FileReader = Callable[[Source], Iterator[VisitLine]]
-READERS: dict[str, FileReader] = {
+FILE_READERS: dict[str, FileReader] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".dsjson": _dsjson,
@@ -321,7 +321,7 @@ text, for the service to refuse."""
 
 def _converter(name: str, types: Mapping[str, str]) -> Converter:
     kind = types.get(name.removeprefix(CONTEXT)) if name.startswith(CONTEXT) else None
-    if name in NUMBERS or name == "at" or kind == "numeric":
+    if name in NUMBER_COLUMNS or name == "at" or kind == "numeric":
         return _number
     if kind == "boolean":
         return _boolean
@@ -362,7 +362,7 @@ def _visit(row: Mapping[str, object]) -> dict[str, object]:
         context |= {name: value for name, value in own.items() if value is not None}
     if context:
         visit["context"] = context
-    for name in NAMES:
+    for name in TEXT_COLUMNS:
         if name in visit:
             visit[name] = _name(visit[name])
     if isinstance(arms := visit.get("arms"), list):

@@ -14,7 +14,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 FORWARDED_FOR = re.compile(r'(?:^|[;,])\s*for="?(\[[^\]]*\]|[^";,\s]*)', re.IGNORECASE)
 """Pattern of the client of each proxy in a `Forwarded` header (RFC 7239)."""
 
-NAMES = (b"x-forwarded-for", b"forwarded")
+PROXY_HEADERS = (b"x-forwarded-for", b"forwarded")
 """Headers in which a proxy names the client whose request it forwards."""
 
 HOPS = 32
@@ -37,7 +37,7 @@ class Addresses:
         near = _parsed(peer or "")
         if near is None:
             return None
-        forwarded = [(name, value) for name, value in headers if name in NAMES]
+        forwarded = [(name, value) for name, value in headers if name in PROXY_HEADERS]
         if self._is_trusted(near):
             return self._forwarded(near, forwarded)
         if forwarded and not self._trusted and not near.is_global:
@@ -52,7 +52,9 @@ class Addresses:
         if len({name for name, _ in forwarded}) > 1:
             return client_of(near)
         text = b",".join(value for _, value in forwarded).decode("latin-1")
-        hops = text.split(",") if forwarded[0][0] == NAMES[0] else FORWARDED_FOR.findall(text)
+        hops = (
+            text.split(",") if forwarded[0][0] == PROXY_HEADERS[0] else FORWARDED_FOR.findall(text)
+        )
         for hop in hops[: -HOPS - 1 : -1]:
             found = _parsed(hop)
             if found is None:

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 from service.security.addresses import address_of
 
-REMEMBERED: Final = 256
+REMEMBERED_HOSTS: Final = 256
 """Values of `Host` whose verdicts are cached: a client repeats its own."""
 
 WRITTEN: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
-NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
+HOST_NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
 
 FOREIGN: Final = {b"cross-site", b"same-site"}
 """Values of `Sec-Fetch-Site` in a request by a page of another origin."""
@@ -31,7 +31,7 @@ def host_of(text: str) -> str:
     """
     text = text.strip().lower()
     bare = text.removeprefix("[").removesuffix("]")
-    if address_of(bare) is None and not NAME.fullmatch(text):
+    if address_of(bare) is None and not HOST_NAME.fullmatch(text):
         raise ValueError(
             "write each host as forage.example, *.forage.example or 10.0.0.7: no scheme, no port"
         )
@@ -84,7 +84,7 @@ class Hosts:
         self._anywhere = bound is not None and bound.is_unspecified
         self._suffixes = tuple(each[1:] for each in allowed if each.startswith("*."))
         self._origins = frozenset(each.encode() for each in origins)
-        self._known = lru_cache(REMEMBERED)(self._judge)
+        self._known = lru_cache(REMEMBERED_HOSTS)(self._judge)
 
     def serves(self, hosts: Sequence[bytes]) -> bool:
         """Say whether a request with these values of `Host` is for this service. Without any it is:

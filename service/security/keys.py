@@ -42,11 +42,11 @@ from service.security.rates import Rate
 
 KeyScope = Literal["select", "reward", "admin", "metrics"]
 
-PREFIX = "fk"
+KEY_PREFIX = "fk"
 ID_BYTES, SECRET_BYTES = 8, 32
-API_KEY_CHARACTERS = len(PREFIX) + 2 + 2 * (ID_BYTES + SECRET_BYTES)
+API_KEY_CHARACTERS = len(KEY_PREFIX) + 2 + 2 * (ID_BYTES + SECRET_BYTES)
 """Characters of a key."""
-ID = slice(len(PREFIX) + 1, len(PREFIX) + 1 + 2 * ID_BYTES)
+ID = slice(len(KEY_PREFIX) + 1, len(KEY_PREFIX) + 1 + 2 * ID_BYTES)
 """Place of the id in a key."""
 
 PUBLIC: frozenset[KeyScope] = frozenset({"select", "reward"})
@@ -186,7 +186,7 @@ def _origin(text: str) -> str:
 def mint() -> tuple[str, str]:
     """Mint a new id, and its key."""
     key_id = secrets.token_hex(ID_BYTES)
-    return key_id, f"{PREFIX}_{key_id}_{secrets.token_hex(SECRET_BYTES)}"
+    return key_id, f"{KEY_PREFIX}_{key_id}_{secrets.token_hex(SECRET_BYTES)}"
 
 
 def digest_of(text: bytes) -> bytes:

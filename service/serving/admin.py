@@ -53,7 +53,7 @@ from service.state.succession import obstacle
 
 logger = logging.getLogger(__name__)
 
-SETTINGS = {
+SETTING_BOUNDS = {
     "alpha": (1e-9, 1e6),
     "ridge": (1e-9, 1e9),
     "noise": (1e-9, LARGEST_REWARD),
@@ -392,10 +392,10 @@ def _expect_moderate(definition: Definition) -> None:
         for end in ends
     ]
     for name, policy in definition.policies.items():
-        values = policy.model_dump(include=set(SETTINGS))
+        values = policy.model_dump(include=set(SETTING_BOUNDS))
         bounded += [
             (f"policies.{name}.{setting}", values.get(setting) or None, low, high)
-            for setting, (low, high) in SETTINGS.items()
+            for setting, (low, high) in SETTING_BOUNDS.items()
         ]
     for path, value, low, high in bounded:
         if isinstance(value, float) and not low <= value <= high:

@@ -15,7 +15,7 @@ from service.features.view import View
 
 logger = logging.getLogger(__name__)
 
-SCANNED = 20_000
+SCANNED_ARMS = 20_000
 """Most arms of a catalogue that is scanned: a millisecond for nine vectors of 32 columns."""
 
 CHANGED = 5_000
@@ -86,7 +86,7 @@ class _InvertedFile:
         training.min_points_per_centroid, training.max_points_per_centroid = 1, TRAINED
         sample = np.random.default_rng(1).permutation(count)[: TRAINED * lists]
         self._file.train(np.vstack([vectors[:, sample], rest[sample]]).T.copy())
-        self._file.nprobe = max(PROBED, round(SCANNED / 9 / count * lists))
+        self._file.nprobe = max(PROBED, round(SCANNED_ARMS / 9 / count * lists))
         for start in range(0, count, ARMS_PER_STEP):
             some = slice(start, start + ARMS_PER_STEP)
             self._file.add(np.vstack([vectors[:, some], rest[some]]).T.copy())
@@ -111,7 +111,7 @@ class ArmIndex:
     such an arm, or miss it.
     """
 
-    def __init__(self, view: View, *, scanned: int = SCANNED) -> None:
+    def __init__(self, view: View, *, scanned: int = SCANNED_ARMS) -> None:
         self._products = _Products(view)
         self._scanned = scanned
         self._ids: list[str] = []

@@ -7,7 +7,7 @@ from service.serving.retrieval import applies
 from service.settings import Settings
 from service.state.fold import State
 
-FEW, SEARCHED = 100, 12
+FEW_ARMS, COMPARED_PER_ARM = 100, 12
 """Arms up to which looking at a catalogue costs nothing, and how many arms a search compares for
 each that it is to find."""
 
@@ -62,10 +62,10 @@ class Experiments:
         """Arms that are looked at, at most, where a request names none."""
         replicas = self._replicas
         state = replicas.state(name) if name else next(iter(replicas.states.values()), None)
-        if state is None or len(state.rows) <= FEW:
+        if state is None or len(state.rows) <= FEW_ARMS:
             return 0 if state is None else len(state.rows)
         found = [
-            min(len(state.rows), SEARCHED * learner.policy.retrieve)
+            min(len(state.rows), COMPARED_PER_ARM * learner.policy.retrieve)
             if applies(state, learner) and learner.policy.retrieve
             else len(state.rows)
             for learner in state.learners.values()

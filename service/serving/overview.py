@@ -26,7 +26,7 @@ from service.state.learner import Learner
 from service.state.reward_statistics import RewardSums, interval
 
 Array = npt.NDArray[np.float64]
-RowIndex = npt.NDArray[np.intp]
+Index = npt.NDArray[np.intp]
 Figures = dict[str, object]
 Order = Literal["arm", "impressions", "total", "mean"]
 
@@ -258,7 +258,7 @@ async def _head(version: Version) -> Figures | None:
     return {**asdict(health), "digest": digest(version.head)}
 
 
-def _order(page: ArmPage, ids: list[str], sums: Array, found: RowIndex) -> RowIndex:
+def _order(page: ArmPage, ids: list[str], sums: Array, found: Index) -> Index:
     """Return a permutation of the found rows. Arms that were never shown come last in either
     direction, equal ones in the order of the catalogue."""
     count, total, _ = sums[:, found]

@@ -28,7 +28,7 @@ CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
 SAME_CHANCE = 1e-9
 """Difference of a chance in closed form that the last bits of means can make."""
 
-ROUNDING = 2.0**-23
+SUM_ROUNDING = 2.0**-23
 """Error of sums of probabilities that a row holds as 4-byte numbers, each within 2^-24 of itself,
 and of their normalization."""
 
@@ -87,7 +87,10 @@ def drawn_arm(decision: Decision) -> str:
     p, point = np.array(decision.probabilities), rules.point_of(decision.seed)
     first = decision.shown[0].arm
     place, ends = decision.arms.index(first), p.cumsum() / p.sum()
-    if p[place] > 0 and ends[place] - p[place] - ROUNDING <= point <= ends[place] + ROUNDING:
+    if (
+        p[place] > 0
+        and ends[place] - p[place] - SUM_ROUNDING <= point <= ends[place] + SUM_ROUNDING
+    ):
         return first
     return decision.arms[rules.choose(p, point)]
 

@@ -21,7 +21,7 @@ from service.state.learner import Learner
 DRAWS = 8
 """Posterior draws, beside the mean, that a decision searches for."""
 
-SLICE = 128
+CHANGES_PER_SEARCH = 128
 """Changes of the catalogue that one search follows: 1 ms of 100,000 arms, 3 ms of 1,000,000."""
 
 
@@ -42,7 +42,7 @@ class _Catalogue:
         """Apply some changes. Return whether the index holds the present catalogue."""
         if behind := state.changes - self._followed:
             start = len(state.changed) - behind
-            arms = state.changed[start : start + SLICE]
+            arms = state.changed[start : start + CHANGES_PER_SEARCH]
             self.index.change({arm: state.rows.get(arm) for arm in arms})
             self._followed += len(arms)
         self.index.settle()

@@ -66,7 +66,7 @@ def test_rows_that_came_in_another_order_than_they_were_made_are_clean(
     played: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of several services, one of them late by half the log; with pages of three rows."""
-    monkeypatch.setattr(replay, "ROWS", 3)
+    monkeypatch.setattr(replay, "ROWS_PER_PAGE", 3)
 
     class Reordered(MemoryStore):
         async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:

@@ -98,8 +98,8 @@ def test_a_million_addresses_leave_a_bounded_memory(
     clock: FixedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those beyond the first share counters: each is still let through while few ask."""
-    monkeypatch.setattr(rates, "MOST", 1_000)
-    monkeypatch.setattr(rates, "SHARED", 50)
+    monkeypatch.setattr(rates, "MOST_CALLERS", 1_000)
+    monkeypatch.setattr(rates, "SHARED_COUNTERS", 50)
     counted, rate = Rates(clock), Rate.parse("3000/minute")
     for number in range(20_000):
         assert counted.hit("address", rate, ("key", str(number)), 1) == 0

@@ -71,15 +71,15 @@ from service.log.stores.store import (
     Store,
 )
 
-PATIENCE = PostgresTimeouts()
-POLL_S = 0.5
+POSTGRES_TIMEOUTS = PostgresTimeouts()
+POSTGRES_POLL_S = 0.5
 """Seconds between two looks at a log whose server tells nothing: its notices may be lost."""
-SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names")
+DURABILITY_SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names")
 SCRUBBED = ", ".join(
     f"forage_{table}" for table in ("events", "marks", "decisions", "due", "snapshots", "blobs")
 )
 
-PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
+POSTGRES_PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
     "events": (
         "SELECT position, payload FROM forage_events WHERE experiment = %s AND position > %s "
         "ORDER BY position LIMIT %s",
@@ -104,7 +104,7 @@ MARKS_PAGE = (
     "SELECT forage_key(identity), identity, value, position, keep_until FROM forage_marks "
     "WHERE experiment = %s AND forage_key(identity) > %s ORDER BY forage_key(identity) LIMIT %s"
 )
-VALUES: dict[Keyed, str] = {
+POSTGRES_VALUES: dict[Keyed, str] = {
     "marks": KNOWN_MARKS,
     "decisions": KEPT_ROWS,
     "blobs": (
@@ -119,7 +119,7 @@ DUE_ROWS = (
     "WHERE d.experiment = %s AND d.due <= %s ORDER BY d.due, d.decision LIMIT %s"
 )
 # A decision settled before its row came is listed until its row is there
-WAITING = (
+POSTGRES_WAITING = (
     "SELECT d.decision, d.due FROM forage_due d WHERE d.experiment = %s AND (d.due IS NOT NULL OR "
     "NOT EXISTS (SELECT 1 FROM forage_decisions r "
     "WHERE r.experiment = d.experiment AND forage_key(r.id) = forage_key(d.decision)))"
@@ -130,14 +130,14 @@ PAST = (
 )
 HEAD = "SELECT position, digest, last_row, trimmed, erased FROM forage_experiments WHERE name = %s"
 COUNTS = "SELECT series, decisions FROM forage_decision_counts WHERE experiment = %s"
-READERS = "SELECT reader, position, last_row FROM forage_readers WHERE experiment = %s"
+READER_ROWS = "SELECT reader, position, last_row FROM forage_readers WHERE experiment = %s"
 ORIGIN = "SELECT coalesce(max(position), 0) FROM forage_snapshots WHERE experiment = %s AND origin"
 
-SIZES = (
+TABLE_SIZES = (
     "SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE relkind = 'r' "
     "AND starts_with(relname, 'forage_') AND pg_table_is_visible(oid)"
 )
-USUAL = (  # of the newest rows and events, and the first event that is left
+USUAL_SIZES = (  # of the newest rows and events, and the first event that is left
     "SELECT (SELECT coalesce(avg(pg_column_size(payload)), 0) FROM (SELECT payload FROM "
     "forage_decisions WHERE experiment = %(of)s ORDER BY number DESC LIMIT %(sample)s) AS r)"
     "::float8, (SELECT coalesce(avg(pg_column_size(payload)), 0) FROM (SELECT payload FROM "
@@ -231,7 +231,7 @@ class PostgresStore(Store):
         url: str,
         *,
         readonly: bool = False,
-        patience: PostgresTimeouts = PATIENCE,
+        patience: PostgresTimeouts = POSTGRES_TIMEOUTS,
         clock: Clock = SYSTEM,
     ) -> None:
         self._readonly, self._patience, self._clock = readonly, patience, clock
@@ -262,7 +262,7 @@ class PostgresStore(Store):
     async def review(self) -> None:
         async with self._connections.use(self._patience.reply_s) as db:
             query = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
-            found = await (await db.execute(query, [[*SETTINGS]])).fetchall()
+            found = await (await db.execute(query, [[*DURABILITY_SETTINGS]])).fetchall()
         self.durability = durability(dict(found))
 
     async def experiments(self) -> list[str]:
@@ -333,7 +333,7 @@ class PostgresStore(Store):
                 if left <= 0:
                     return
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(POLL_S, left)):
+                    async with asyncio.timeout(min(POSTGRES_POLL_S, left)):
                         await moved.wait()
                 moved.clear()
         finally:
@@ -353,7 +353,7 @@ class PostgresStore(Store):
                 finally:
                     await db.close()
             except StoreUnavailable:
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(POSTGRES_POLL_S)
 
     def _wake(self, of: str | None = None) -> None:
         for moved, names in self._waiting.items():
@@ -380,7 +380,7 @@ class PostgresStore(Store):
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         if table == "marks":
             return await self._page_of_marks(experiment, str(after), limit)
-        query, kind = PAGES[table]
+        query, kind = POSTGRES_PAGES[table]
         where = (int(after), limit) if table in ("events", "decisions") else ()
         rows = await self._read(query, experiment, *where, seconds=self._patience.work_s)
         return [kind(*row) for row in rows], rows[-1][0] if where and len(rows) == limit else START
@@ -398,7 +398,7 @@ class PostgresStore(Store):
             rows = await self._read("SELECT content FROM forage_secret")
             return {SECRET: rows[0][0]} if rows else {}
         names = columns([(experiment, key) for key in keys])
-        rows = await self._read(VALUES[table], *names, seconds=self._patience.work_s)
+        rows = await self._read(POSTGRES_VALUES[table], *names, seconds=self._patience.work_s)
         if table == "marks":
             return {name.decode(): Mark(value.decode(), at) for _, name, value, at in rows}
         return {name.decode(): payload for _, name, payload in rows}
@@ -408,7 +408,7 @@ class PostgresStore(Store):
             await db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # one moment
             asked = [
                 await ask(db, query, experiment)
-                for query in (HEAD, COUNTS, READERS, *([WAITING] if whole else []))
+                for query in (HEAD, COUNTS, READER_ROWS, *([POSTGRES_WAITING] if whole else []))
             ]
             await db.execute("COMMIT")
         heads, counts, readers, *waiting = [await each.fetchall() for each in asked]
@@ -426,12 +426,12 @@ class PostgresStore(Store):
     async def measure(self) -> StoreSize:
         """Measure the tables and their indexes, without snapshots and artifacts, shared out by
         payloads."""
-        sizes: dict[str, int] = dict(await self._read(SIZES))
+        sizes: dict[str, int] = dict(await self._read(TABLE_SIZES))
         payloads = {}
         for name in await self.experiments():
             described = await self.describe(name)
             async with self._connections.use(self._patience.reply_s) as db:
-                asked = await ask(db, USUAL, of=name, sample=SAMPLE)
+                asked = await ask(db, USUAL_SIZES, of=name, sample=SAMPLE)
                 [(row, event, first)] = await asked.fetchall()
             payloads[name] = described.rows * row + (described.position - first + 1) * event
         beside = ("forage_snapshots", "forage_blobs")

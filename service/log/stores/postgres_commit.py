@@ -60,7 +60,7 @@ SETTLE = (
     "WHERE d.experiment = s.experiment AND forage_key(d.decision) = forage_key(s.name) "
     "AND d.due IS NOT NULL"
 )
-SETTLED_EARLY = (
+POSTGRES_SETTLED_EARLY = (
     "INSERT INTO forage_due SELECT s.experiment, s.name, NULL "
     "FROM unnest(%b::bytea[], %b::bytea[]) AS s (experiment, name) "
     "WHERE NOT EXISTS (SELECT 1 FROM forage_decisions d "
@@ -84,7 +84,7 @@ async def write(db: Connection, batch: Transaction) -> None:
     )
     await ask(db, WRITE, *chain.from_iterable(columns(rows, many) for rows, many in tables))
     await run(db, SETTLE, batch.settled)
-    await run(db, SETTLED_EARLY, batch.settled)
+    await run(db, POSTGRES_SETTLED_EARLY, batch.settled)
 
 
 async def run(db: Connection, query: str, rows: Iterable[Row]) -> None:

@@ -30,7 +30,7 @@ POSTGRES_LAYOUT = 2
 LEAST_VERSION = 13
 CREATING = 0x466F7267  # "Forg": the advisory lock of whoever creates the tables
 
-TABLES = """
+POSTGRES_TABLES = """
 -- The key of a name in an index, which takes 2,700 bytes. Those with one beginning lie together.
 CREATE FUNCTION forage_key(name bytea) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
     'SELECT CASE WHEN length($1) <= 1000 THEN $1 ELSE substring($1, 1, 1000) || sha256($1) END';
@@ -87,7 +87,7 @@ CREATE TABLE forage_layout (layout integer NOT NULL);
 # all of it, would be kept while it grows.
 PLANS = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
 POSTGRES_CONNECTIONS = 8  # one commits and the others read
-REFUSALS = (
+REFUSED_CONNECTIONS = (
     "authentication failed",
     "does not exist",
     "no pg_hba.conf entry",
@@ -97,7 +97,7 @@ REFUSALS = (
 """Parts of what a server says at the start of a connection, without a code, where a setting is
 wrong. In another language these count as an outage."""
 
-WRONG = (
+WRONG_POSTGRES_URL = (
     "FORAGE_STORE: not a PostgreSQL URL; use postgresql://[user[:password]@]host[:port]/database, "
     "with libpq's options after '?' (sslmode=verify-full, options=-csearch_path=schema)"
 )
@@ -206,7 +206,7 @@ class PostgresConnections:
         except StoreUnavailable as error:
             cause = error.__cause__
             if isinstance(cause, errors.ProgrammingError) or any(
-                said in str(cause) for said in REFUSALS
+                said in str(cause) for said in REFUSED_CONNECTIONS
             ):
                 raise ConfigurationError(f"FORAGE_STORE: {error}") from cause
             raise
@@ -226,7 +226,7 @@ class PostgresConnections:
                     raise NoTables(
                         f"{self.name} has no tables yet: the service creates them when it starts"
                     )
-                await db.execute(TABLES)
+                await db.execute(POSTGRES_TABLES)
                 await db.execute("INSERT INTO forage_layout VALUES (%s)", [POSTGRES_LAYOUT])
             [(layout,)] = await (await db.execute("SELECT layout FROM forage_layout")).fetchall()
         expect_layout(self.name, layout, POSTGRES_LAYOUT)
@@ -257,9 +257,9 @@ def settings_of(url: str) -> dict[str, Any]:
     try:
         given = conninfo.conninfo_to_dict(url)
     except PostgresError:
-        raise ConfigurationError(WRONG) from None
+        raise ConfigurationError(WRONG_POSTGRES_URL) from None
     if any(port and not port.isdecimal() for port in str(given.get("port", "")).split(",")):
-        raise ConfigurationError(WRONG)  # it may be a password that holds a slash
+        raise ConfigurationError(WRONG_POSTGRES_URL)  # it may be a password that holds a slash
     own = {
         "application_name": "forage",
         "keepalives_idle": 10,  # the listener waits where a host may be gone

@@ -37,7 +37,7 @@ from service.log.stores.store import Cursor, Keyed, KeyedValues, Ordered, Page, 
 logger = logging.getLogger(__name__)
 
 REWRITE_TRIES, REWRITE_WAIT_S = 100, 0.1
-PATIENCE = RedisTimeouts()
+REDIS_TIMEOUTS = RedisTimeouts()
 
 
 class RedisStore(Store):
@@ -50,7 +50,7 @@ class RedisStore(Store):
         url: str,
         *,
         replicas: int = 0,
-        patience: RedisTimeouts = PATIENCE,
+        patience: RedisTimeouts = REDIS_TIMEOUTS,
         clock: Clock = SYSTEM,
     ) -> None:
         self._clock = clock

@@ -20,7 +20,7 @@ from service.log.stores.store import RECONNECT_S
 REDIS_CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
 WAITERS = 4
 WAIT_MS = 1_000  # for replicas of Redis: below `Patience.reply_s`
-SCANNED = 1_000  # keys of one SCAN: a fraction of a millisecond
+KEYS_PER_SCAN = 1_000  # keys of one SCAN: a fraction of a millisecond
 
 Reply = Any
 """Reply of Redis, whose commands have no types."""
@@ -111,7 +111,9 @@ class RedisConnection:
         least once."""
         pattern, cursor = pattern_of(prefix), None
         while cursor != 0:
-            cursor, keys = await self.do("SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCANNED)
+            cursor, keys = await self.do(
+                "SCAN", cursor or 0, "MATCH", pattern, "COUNT", KEYS_PER_SCAN
+            )
             cursor = int(cursor)
             yield [key.decode() for key in keys]
 

@@ -31,9 +31,9 @@ from service.log.stores.store import SECRET, Cursor, Keyed, KeyedValues, Ordered
 
 T = TypeVar("T")
 
-POLL_S = 0.05  # a look costs 0.1 ms, and a trainer minds no later news
+SQLITE_POLL_S = 0.05  # a look costs 0.1 ms, and a trainer minds no later news
 SCRUB_TRIES, SCRUB_WAIT_S = 40, 0.05
-PREFIX = "sqlite:///"
+URL_PREFIX = "sqlite:///"
 
 
 class SqliteStore(Store):
@@ -52,8 +52,8 @@ class SqliteStore(Store):
 
     @classmethod
     def from_url(cls, url: str, *, readonly: bool = False) -> Self:
-        path = url.removeprefix(PREFIX)
-        if not url.startswith(PREFIX) or path in ("", "/", ":memory:") or "?" in path:
+        path = url.removeprefix(URL_PREFIX)
+        if not url.startswith(URL_PREFIX) or path in ("", "/", ":memory:") or "?" in path:
             raise ConfigurationError(
                 f"FORAGE_STORE: {url!r} names no file; use sqlite:///relative.db or "
                 "sqlite:////absolute/path.db"
@@ -97,7 +97,7 @@ class SqliteStore(Store):
             left = deadline - loop.time()
             if left <= 0:
                 return
-            await asyncio.sleep(min(POLL_S, left))
+            await asyncio.sleep(min(SQLITE_POLL_S, left))
 
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         return await self._reader.run(lambda db: tables.due(db, experiment, now, limit))

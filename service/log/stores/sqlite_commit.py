@@ -7,9 +7,9 @@ from itertools import count
 from service.log.stores.base import Append, CommitResult, DecisionRow, Entry
 from service.log.stores.batch import EntryName, Transaction
 from service.log.stores.sqlite_file import SQLITE_LAYOUT, transaction
-from service.log.stores.sqlite_tables import ROWS, head, last_number, look_up, run
+from service.log.stores.sqlite_tables import ROWS_PER_STATEMENT, head, last_number, look_up, run
 
-SETTLED_EARLY = (
+SQLITE_SETTLED_EARLY = (
     "INSERT OR IGNORE INTO due SELECT column1, column2, NULL FROM (VALUES {}) WHERE "
     "NOT EXISTS (SELECT 1 FROM decisions WHERE experiment = column1 AND id = column2)"
 )
@@ -61,8 +61,8 @@ def _settle(db: sqlite3.Connection, names: Iterable[EntryName]) -> None:
     for experiment, decision in names:
         by_experiment.setdefault(experiment, []).append(decision)
     for experiment, settled in by_experiment.items():
-        for start in range(0, len(settled), ROWS):
-            decisions = settled[start : start + ROWS]
+        for start in range(0, len(settled), ROWS_PER_STATEMENT):
+            decisions = settled[start : start + ROWS_PER_STATEMENT]
             were_due = db.execute(
                 # +due: else it would be looked through by time
                 f"DELETE FROM due WHERE experiment = ? AND +due IS NOT NULL "  # noqa: S608
@@ -70,4 +70,4 @@ def _settle(db: sqlite3.Connection, names: Iterable[EntryName]) -> None:
                 [experiment, *decisions],
             ).rowcount
             if were_due < len(decisions):
-                run(db, SETTLED_EARLY, [(experiment, one) for one in decisions])
+                run(db, SQLITE_SETTLED_EARLY, [(experiment, one) for one in decisions])

@@ -31,7 +31,7 @@ SQLITE_LAYOUT = 2
 """Number of the layout of the tables, in the file's header. Raise it with every change of them."""
 BESIDE = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite takes for parts of a database."""
-UNREADABLE = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
+READ_ERRORS = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
 """Errors of SQLite that a bad sector makes: damage, and no outage that ends."""
 STATEMENTS = 512  # prepared ones of a connection: the writer has one for each count of rows
 BUSY_S = 2.0  # the only other writer is a person with a shell
@@ -39,7 +39,7 @@ WAL_PAGES = 4_000
 """Pages of the write-ahead log, 16 MB, after which a commit writes them back."""
 CACHE_KIB = 16_384
 
-TABLES = f"""
+SQLITE_TABLES = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE experiments (
     name TEXT PRIMARY KEY,
@@ -149,7 +149,7 @@ def ours(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorname", "")  # not where Python raised it
         if code == "SQLITE_NOTADB":
             raise ConfigurationError(f"FORAGE_STORE: {path} is not an SQLite database") from error
-        if code.startswith("SQLITE_CORRUPT") or code in UNREADABLE:
+        if code.startswith("SQLITE_CORRUPT") or code in READ_ERRORS:
             raise Damaged(f"{path}: {error}") from error
         if isinstance(error, sqlite3.OperationalError):
             raise StoreUnavailable(f"{path}: {error}") from error
@@ -178,7 +178,7 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
         for suffix in BESIDE:
             keep_private(path.with_name(path.name + suffix))
         if not is_ours:
-            db.executescript(TABLES)
+            db.executescript(SQLITE_TABLES)
         if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")

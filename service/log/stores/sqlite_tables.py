@@ -36,7 +36,7 @@ from service.log.stores.store import SECRET, START, Cursor, Keyed, KeyedValues, 
 
 Row = tuple[Any, ...]
 
-ROWS = 64
+ROWS_PER_STATEMENT = 64
 """Most rows of one statement. Each statement releases the interpreter, and a thread on a busy core
 waits to get it back: with a statement for each row that was most of a commit."""
 
@@ -44,7 +44,7 @@ LAST_CHARACTER = "\U0010ffff"
 """Character that follows every one of an identity: prefix + END is behind all that begin with the
 prefix."""
 
-PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
+SQLITE_PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
     "events": (
         "SELECT position, payload FROM events WHERE experiment = ? AND position > ? "
         "ORDER BY position LIMIT ?",
@@ -63,7 +63,7 @@ PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
 }
 
 # CROSS JOIN: each key is looked up, and the table is not scanned
-VALUES: dict[Keyed, tuple[str, Callable[..., object]]] = {
+SQLITE_VALUES: dict[Keyed, tuple[str, Callable[..., object]]] = {
     "marks": (
         "SELECT experiment, identity, value, position FROM (VALUES {}) CROSS JOIN marks "
         "ON experiment = column1 AND identity = column2",
@@ -83,7 +83,7 @@ VALUES: dict[Keyed, tuple[str, Callable[..., object]]] = {
 
 LAST_ROW = "SELECT number FROM decisions WHERE experiment = ? ORDER BY number DESC LIMIT 1"
 # A decision settled before its row came is listed until its row is there
-WAITING = (
+SQLITE_WAITING = (
     "SELECT decision, due FROM due WHERE experiment = ? AND (due IS NOT NULL OR NOT EXISTS "
     "(SELECT 1 FROM decisions WHERE experiment = due.experiment AND id = decision))"
 )
@@ -102,7 +102,7 @@ def look_up(
     db: sqlite3.Connection, table: Keyed, keys: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Any]:
     """Return values by experiment and key."""
-    query, kind = VALUES[table]
+    query, kind = SQLITE_VALUES[table]
     rows = chain.from_iterable(_statements(db, query, keys))
     return {(experiment, key): kind(*values) for experiment, key, *values in rows}
 
@@ -110,8 +110,8 @@ def look_up(
 def _statements(
     db: sqlite3.Connection, query: str, values: Sequence[Row]
 ) -> Iterator[sqlite3.Cursor]:
-    for start in range(0, len(values), ROWS):
-        rows = values[start : start + ROWS]
+    for start in range(0, len(values), ROWS_PER_STATEMENT):
+        rows = values[start : start + ROWS_PER_STATEMENT]
         yield db.execute(_filled(query, len(rows), len(rows[0])), [*chain.from_iterable(rows)])
 
 
@@ -154,7 +154,7 @@ def page(
     if table == "blobs":
         query = "SELECT key FROM blobs WHERE experiment = ? ORDER BY key"
         return [key for (key,) in db.execute(query, (experiment,))], START
-    query, kind = PAGES[table]
+    query, kind = SQLITE_PAGES[table]
     rows = db.execute(query, (experiment, after, limit)).fetchall()
     return [kind(*row) for row in rows], rows[-1][0] if len(rows) == limit else START
 
@@ -198,7 +198,7 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
     try:
         position, digest = head(db, experiment)
         row = _number(db, LAST_ROW, experiment)
-        waiting = rows(WAITING) if whole else []
+        waiting = rows(SQLITE_WAITING) if whole else []
         counts = rows("SELECT series, decisions FROM decision_counts WHERE experiment = ?")
         removed = rows("SELECT trimmed, erased FROM removed WHERE experiment = ?")
         readers = rows("SELECT reader, position, row FROM readers WHERE experiment = ?")

@@ -41,7 +41,7 @@ KeyedValues = dict[str, Any]
 """Values of the kind that the table holds."""
 
 SECRET: Literal["secret"] = "secret"  # noqa: S105
-SECRET_BYTES = 32
+TOKEN_SECRET_BYTES = 32
 
 RECONNECT_S = 60.0
 """Seconds after which an idle connection to a server is closed. After a failover the address leads
@@ -198,7 +198,7 @@ class Store(Backend):
 
     async def secret(self) -> bytes:
         """Return 32 random bytes. The first call makes them."""
-        found, fresh = await self.get("", SECRET, [SECRET]), secrets.token_bytes(SECRET_BYTES)
+        found, fresh = await self.get("", SECRET, [SECRET]), secrets.token_bytes(TOKEN_SECRET_BYTES)
         if not found:
             try:
                 await self.adopt_secret(fresh)

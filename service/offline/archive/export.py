@@ -14,7 +14,7 @@ from msgspec.json import decode
 
 from service.errors import ConfigurationError, Damaged, LogGap, StoreLocked, StoreUnavailable
 from service.log.reading import SILENT, Progress, experiments_of, reading
-from service.log.replay import PAGE, ROWS, skipped_positions
+from service.log.replay import PAGE, ROWS_PER_PAGE, skipped_positions
 from service.log.stores import Store
 from service.offline.archive.columns import (
     DECISIONS,
@@ -150,7 +150,7 @@ class Exporter:
             raise self._refusal(f"store and archive differ at decision row {number:,}")
 
     async def _read_rows(self, after: int) -> Records:
-        rows = await self._store.decisions(self.name, after, ROWS)
+        rows = await self._store.decisions(self.name, after, ROWS_PER_PAGE)
         return [(row.number, row.payload) for row in rows]
 
     async def _read_events(self, after: int) -> Records:
