@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from service.analysis.anytime import AnytimeEstimate
 from service.analysis.estimators import Logged
 from service.analysis.growing import Growing
 from service.analysis.history import number_of
@@ -13,7 +14,6 @@ from service.analysis.intervals import Interval
 from service.analysis.selected import SelectedDecisions
 from service.analysis.sequences import IntegerArray
 from service.analysis.walk import LoggedDecision
-from service.analysis.watched import WatchedValue
 from service.bandits.heads.base import Meta, Stored, part
 from service.clock import iso
 from service.features.schema import Array
@@ -29,27 +29,27 @@ class _PolicyColumns:
     rows          chance of the shown arm; earned, by the guess; missing, the chance of what the log
                   could not have shown
     unsupported   the last by arm
-    otherwise     decisions of which it would have chosen other candidates
-    watched       None: its estimate is looked at once
+    other_candidates   decisions of which it would have chosen other candidates
+    anytime       None: its estimate is looked at once
     """
 
-    def __init__(self, *, watched: bool) -> None:
+    def __init__(self, *, anytime: bool) -> None:
         self.rows = Growing(chance="d", earned="d", missing="d")
         self.unsupported = dict[str, float]()
-        self.otherwise = 0
-        self.watched = WatchedValue() if watched else None
+        self.other_candidates = 0
+        self.anytime = AnytimeEstimate() if anytime else None
 
     @property
     def tables(self) -> dict[str, Growing]:
         """All columns, by what they are of."""
-        watched = {} if self.watched is None else {"watched": self.watched.rows}
-        return {"own": self.rows, **watched}
+        anytime = {} if self.anytime is None else {"anytime": self.anytime.rows}
+        return {"own": self.rows, **anytime}
 
     def add(self, logged: LoggedDecision, target: Array) -> None:
         behaviour, missing = logged.behaviour, 0.0
         if behaviour is not None:
-            if self.watched is not None:
-                self.watched.add(target, behaviour, logged.guess, logged.shown, logged.limits)
+            if self.anytime is not None:
+                self.anytime.add(target, behaviour, logged.guess, logged.shown, logged.limits)
             impossible = np.flatnonzero((behaviour <= 0) & (target > 0))
             missing = float(target[impossible].sum())
             for index in impossible.tolist():
@@ -63,20 +63,20 @@ class Columns:
     """Columns of one evaluation. Rewards come last (`settle`): they may change while
     decisions are added.
 
-    watched      whether intervals hold at all times at once
+    anytime      whether intervals hold at all times at once
     reward       (n,) of each decision
     slates       decisions of more than one arm, of which only the first counts
-    untold       decisions of which the log knows the chance of the shown arm alone
+    without_probabilities   decisions of which the log knows the chance of the shown arm alone
     shortlists   decisions by the policy that chose their candidates itself
     """
 
-    def __init__(self, policies: Sequence[str], *, watched: bool = False) -> None:
-        self.policies, self.watched = policies, watched
-        self._own = {name: _PolicyColumns(watched=watched) for name in policies}
+    def __init__(self, policies: Sequence[str], *, anytime: bool = False) -> None:
+        self.policies, self.anytime = policies, anytime
+        self._own = {name: _PolicyColumns(anytime=anytime) for name in policies}
         self._rows = Growing(number="q", behaviour="d", guess="d", unit="q", at="d", policy="i")
         self._makers = dict[str, int]()
         self.reward = np.zeros(0)
-        self.slates = self.untold = 0
+        self.slates = self.without_probabilities = 0
         self.shortlists = Counter[str]()
 
     def __len__(self) -> int:
@@ -93,11 +93,11 @@ class Columns:
             self._makers.setdefault(decision.policy, len(self._makers)),
         )
         self.slates += len(decision.shown) > 1
-        self.untold += logged.behaviour is None
+        self.without_probabilities += logged.behaviour is None
         self.shortlists[decision.policy] += logged.shortlist
         for name, own in self._own.items():
             own.add(logged, logged.targets[name])
-            own.otherwise += name in logged.others
+            own.other_candidates += name in logged.other_candidates
 
     @property
     def numbers(self) -> IntegerArray:
@@ -144,10 +144,10 @@ class Columns:
     ) -> tuple[Interval, Interval] | tuple[None, None]:
         """Return the intervals of a policy's value, and of its difference to the log, that hold at
         all times; None where it has none."""
-        watched = self._own[policy].watched
-        if watched is None:
+        anytime = self._own[policy].anytime
+        if anytime is None:
             return None, None
-        return watched.intervals(self.reward, self.group, confidence)
+        return anytime.intervals(self.reward, self.group, confidence)
 
     def unsupported(self, policy: str) -> tuple[float, dict[str, float]]:
         """Return the share of what a policy would show that the log could not have shown: in all,
@@ -156,9 +156,9 @@ class Columns:
         by_arm = sorted(own.unsupported.items(), key=lambda each: -each[1])
         return float(own.rows["missing"].sum()) / count, {arm: mass / count for arm, mass in by_arm}
 
-    def otherwise(self, policy: str) -> int:
+    def other_candidates(self, policy: str) -> int:
         """Decisions of which a policy would have chosen other candidates."""
-        return self._own[policy].otherwise
+        return self._own[policy].other_candidates
 
     @property
     def times(self) -> tuple[str, str] | tuple[None, None]:
@@ -173,9 +173,11 @@ class Columns:
         meta: Meta = {
             "makers": list(self._makers),
             "slates": self.slates,
-            "untold": self.untold,
+            "without_probabilities": self.without_probabilities,
             "shortlists": self.shortlists,
-            "own": {name: (own.unsupported, own.otherwise) for name, own in self._own.items()},
+            "own": {
+                name: (own.unsupported, own.other_candidates) for name, own in self._own.items()
+            },
         }
         arrays = {f"rows.{name}": column for name, column in self._rows.columns.items()}
         for number, own in enumerate(self._own.values()):
@@ -187,10 +189,10 @@ class Columns:
     def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
         """Restore what `parts` gave. Raises KeyError or ValueError where it does not fit."""
         self._makers = {name: place for place, name in enumerate(meta["makers"])}
-        self.slates, self.untold = meta["slates"], meta["untold"]
+        self.slates, self.without_probabilities = meta["slates"], meta["without_probabilities"]
         self.shortlists = Counter(meta["shortlists"])
         self._rows.restore(part(arrays, "rows."))
         for number, (name, own) in enumerate(self._own.items()):
-            own.unsupported, own.otherwise = meta["own"][name]
+            own.unsupported, own.other_candidates = meta["own"][name]
             for title, rows in own.tables.items():
                 rows.restore(part(arrays, f"{number}.{title}."))

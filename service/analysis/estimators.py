@@ -151,7 +151,7 @@ def estimate(log: Logged, confidence: float = 0.95) -> dict[str, EstimateAnswer]
     return estimates
 
 
-def over_logged(log: Logged, confidence: float) -> tuple[float, Interval]:
+def uplift(log: Logged, confidence: float) -> tuple[float, Interval]:
     """Estimate how much more the target would have earned a decision than the log did: doubly
     robust, with the adjusted interval of the difference in each decision."""
     terms = doubly_robust(log)

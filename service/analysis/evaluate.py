@@ -9,7 +9,7 @@ import numpy as np
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.columns import Columns
-from service.analysis.estimators import direct, estimate, over_logged
+from service.analysis.estimators import direct, estimate, uplift
 from service.analysis.evaluation_answer import EvaluationAnswer, LoggedValue, PolicyEvaluation
 from service.analysis.evaluation_report import sentence
 from service.analysis.history import read_history
@@ -62,7 +62,7 @@ async def evaluate(
         half = len(selected(history, selection)) // 2
         selection = replace(selection, newest=max(half, 1))
     chosen = selected(history, selection)
-    by_start = _by_start(policies, chosen.starts, watched=request.shadows)
+    by_start = _by_start(policies, chosen.starts, anytime=request.shadows)
     chosen = chosen.since(min(by_start))
     own = request.own or selection.logged_by is not None
     walk = Walk(store, name, policies, ExtraPolicies(added), freeze=request.freeze, own=own)
@@ -103,7 +103,7 @@ async def _walk(
     by then."""
     async for logged in walk.decisions(chosen, progress, upto):
         some = [columns for start, columns in by_start.items() if logged.position >= start]
-        if logged.behaviour is None and any(columns.watched for columns in some):
+        if logged.behaviour is None and any(columns.anytime for columns in some):
             walk.left_out[WITHOUT_PROBABILITIES] += 1
             continue
         for columns in some:
@@ -140,7 +140,7 @@ def _answer(
         earned_by=columns.earned_by,
         slates=columns.slates,
         shortlists=columns.shortlists.total(),
-        untold=columns.untold,
+        without_probabilities=columns.without_probabilities,
         erased=erased,
         left_out=left_out,
         policies=ranked(values),
@@ -150,15 +150,15 @@ def _answer(
 
 
 def _by_start(
-    policies: Sequence[str], starts: Mapping[str, int], *, watched: bool
+    policies: Sequence[str], starts: Mapping[str, int], *, anytime: bool
 ) -> dict[int, Columns]:
     """Columns of the policies that are evaluated from each position on."""
-    if not watched:
+    if not anytime:
         return {0: Columns(policies)}
     found = defaultdict[int, list[str]](list)
     for policy in policies:
         found[starts.get(policy, END_OF_LOG)].append(policy)  # it was removed just now
-    return {start: Columns(names, watched=True) for start, names in found.items()}
+    return {start: Columns(names, anytime=True) for start, names in found.items()}
 
 
 def ranked(values: Iterable[PolicyEvaluation]) -> list[PolicyEvaluation]:
@@ -166,8 +166,8 @@ def ranked(values: Iterable[PolicyEvaluation]) -> list[PolicyEvaluation]:
     other decisions, by what they surely earn over the log. Those without an estimate come last."""
 
     def worth(value: PolicyEvaluation) -> float:
-        if value.over_logged_watched is not None:
-            return value.over_logged_watched.low
+        if value.uplift_anytime is not None:
+            return value.uplift_anytime.low
         return value.estimates["dr"].value if value.estimates else -np.inf
 
     return sorted(values, key=worth, reverse=True)
@@ -186,8 +186,8 @@ def _value(
     weights = summarize(log)
     refused = refusal(columns, policy, weights, learned_from, request)
     estimates = {} if refused else estimate(log, request.confidence)
-    over, interval = (None, None) if refused else over_logged(log, request.confidence)
-    watched, over_watched = (
+    over, interval = (None, None) if refused else uplift(log, request.confidence)
+    anytime_interval, uplift_anytime = (
         (None, None) if refused else columns.intervals(policy, request.confidence)
     )
     return PolicyEvaluation(
@@ -202,13 +202,13 @@ def _value(
         decisions=len(columns),
         since=columns.times[0],
         logged=float(columns.reward.mean()) if len(columns) else None,
-        other_candidates=columns.otherwise(policy),
+        other_candidates=columns.other_candidates(policy),
         unsupported=mass,
         unsupported_arms=dict(list(by_arm.items())[:LISTED_ARMS]),
         estimates={name: each.within(*range_) for name, each in estimates.items()},
         direct_method=None if refused else direct(log).value,
-        over_logged=over,
-        over_logged_interval=interval,
-        watched=watched,
-        over_logged_watched=over_watched,
+        uplift=over,
+        uplift_interval=interval,
+        anytime_interval=anytime_interval,
+        uplift_anytime=uplift_anytime,
     )

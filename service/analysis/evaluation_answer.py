@@ -51,15 +51,15 @@ class PolicyEvaluation(BaseModel):
         description="The model of rewards alone, for reference: its bias is not known, so that it "
         "has no interval. Null where refused."
     )
-    over_logged: float | None = Field(
+    uplift: float | None = Field(
         description="How much more than the log it would have earned, by dr. Null where refused."
     )
-    over_logged_interval: IntervalEnds | None
-    watched: IntervalEnds | None = Field(
-        description="Of dr; holds at all times at once. Null but for shadows."
+    uplift_interval: IntervalEnds | None
+    anytime_interval: IntervalEnds | None = Field(
+        description="Interval of dr that holds at all times at once. Null but for shadows."
     )
-    over_logged_watched: IntervalEnds | None = Field(
-        description="Of over_logged; holds at all times at once. Null but for shadows."
+    uplift_anytime: IntervalEnds | None = Field(
+        description="Interval of uplift that holds at all times at once. Null but for shadows."
     )
     decisions: int = Field(description="That it was evaluated on.")
     logged: float | None = Field(description="Mean of `metric` over these, as they were made.")
@@ -95,7 +95,9 @@ class EvaluationAnswer(BaseModel):
     shortlists: int = Field(
         description="Decisions whose candidates their policy retrieved from the catalogue."
     )
-    untold: int = Field(description="Imported with the chance of the shown arm alone.")
+    without_probabilities: int = Field(
+        description="Imported with the chance of the shown arm alone."
+    )
     erased: int = Field(description="Events that were erased, and not learned from here.")
     left_out: dict[str, int] = Field(description="Decisions that were left out, by reason.")
     policies: list[PolicyEvaluation] = Field(description="The best first, by dr.")

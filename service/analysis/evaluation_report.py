@@ -51,7 +51,7 @@ def sentence(found: EvaluationAnswer) -> str:
 def over(found: EvaluationAnswer, value: PolicyEvaluation) -> Interval | None:
     """Return the interval to show of a policy's difference to the log: of shadows, which people
     look at again and again, the one that holds at all times at once."""
-    return value.over_logged_watched if found.shadows else value.over_logged_interval
+    return value.uplift_anytime if found.shadows else value.uplift_interval
 
 
 def _unit(value: PolicyEvaluation) -> str:
@@ -108,8 +108,8 @@ def _row(found: EvaluationAnswer, value: PolicyEvaluation) -> list[str]:
     row = [
         value.policy,
         f"{one.value:.4f}",
-        _text(value.watched if found.shadows else one.interval),
-        f"{value.over_logged:+.4f}",
+        _text(value.anytime_interval if found.shadows else one.interval),
+        f"{value.uplift:+.4f}",
         _text(over(found, value)),
         learned,
     ]
@@ -139,9 +139,9 @@ def _rows(value: PolicyEvaluation) -> list[list[str]]:
         one = value.estimates[name]
         rows.append([policy, TITLES[name], f"{one.value:.4f}", _text(one.interval), *size])
         policy, size = "", ["", ""]
-    if value.watched is not None:
+    if value.anytime_interval is not None:
         dr = value.estimates["dr"].value
-        rows.append(["", "DR, any time", f"{dr:.4f}", _text(value.watched), "", ""])
+        rows.append(["", "DR, any time", f"{dr:.4f}", _text(value.anytime_interval), "", ""])
     if value.direct_method is not None:
         rows.append(["", "DM", f"{value.direct_method:.4f}", "no interval", "", ""])
     return rows
@@ -160,10 +160,10 @@ def _notes(found: EvaluationAnswer) -> list[str]:
             f"{found.shortlists:,} decisions chose from arms that their policy had retrieved: "
             "what is estimated of it holds for those."
         )
-    if found.untold:
+    if found.without_probabilities:
         notes.append(
-            f"Of {found.untold:,} imported decisions only the shown arm's chance is known: what "
-            "the log could not have shown cannot be told."
+            f"Of {found.without_probabilities:,} imported decisions only the shown arm's chance is "
+            "known: what the log could not have shown cannot be told."
         )
     if found.erased:
         notes.append(f"{found.erased:,} events were erased: policies learned here without them.")

@@ -279,7 +279,7 @@ class DecisionHistory:
             return
         decision, position = found
         imported, first = is_imported(decision), decision.shown[0]
-        untold = imported and len(decision.arms) == 1 and first.propensity < 1
+        alone = imported and len(decision.arms) == 1 and first.propensity < 1
         self._rows.append(
             row.number,
             position,
@@ -290,7 +290,7 @@ class DecisionHistory:
             self.names.setdefault(decision.policy, len(self.names)),
             decision.schema_version,
             len(decision.shown),
-            IS_DEFERRED * decision.deferred + IS_IMPORTED * imported + LACKS_PROBABILITIES * untold,
+            IS_DEFERRED * decision.deferred + IS_IMPORTED * imported + LACKS_PROBABILITIES * alone,
         )
         for shown in decision.shown:
             self._arms.append(key_of(decision.id, shown.arm))

@@ -54,7 +54,7 @@ def refusal(
             "reward of the first slot alone: ask for its value (`forage evaluate --first-slot`, or "
             "`slates` over HTTP), or choose decisions of one arm"
         )
-    if others := columns.otherwise(policy):
+    if others := columns.other_candidates(policy):
         return _of_shortlists(columns, others)
     if learned_from == 0:
         return _of_learning(policy, request)

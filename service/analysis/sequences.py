@@ -172,7 +172,7 @@ class Estimate:
         return Estimate(min(max(self.value, low), high), *cut)
 
 
-class Watched:
+class ConfidenceSequence:
     """Terms with the boundary of their sum, row by row."""
 
     def __init__(self, each: Terms, unit: IntegerArray, alpha: float) -> None:

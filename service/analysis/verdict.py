@@ -14,10 +14,10 @@ from service.analysis.sample_ratio import Mismatch
 from service.analysis.sequences import (
     MOST_ROWS,
     Array,
+    ConfidenceSequence,
     Estimate,
     IntegerArray,
     Terms,
-    Watched,
     chances_of_best,
     counted,
     ratio_interval,
@@ -157,8 +157,10 @@ class _Judge:
         own = int(self._outcomes.of({name})[rows].sum())
         found: Estimate | None = None
         if own:
-            watched = Watched(self._terms({name}, rows), self._outcomes.unit[rows], ALPHA)
-            found = watched.estimate().within(*self._limits)
+            sequence = ConfidenceSequence(
+                self._terms({name}, rows), self._outcomes.unit[rows], ALPHA
+            )
+            found = sequence.estimate().within(*self._limits)
         return PolicyMean(
             policy=name,
             since=iso(start.at),
@@ -178,13 +180,13 @@ class _Judge:
         both = ({name} if name else self._others()), {self._control}
         own, control = (self._terms(names, rows) for names in both)
         unit, at = self._outcomes.unit[rows], self._outcomes.at[rows]
-        watched = Watched(own - control, unit, alpha)
+        sequence = ConfidenceSequence(own - control, unit, alpha)
         positions = self._outcomes.position[rows]
-        found = watched.estimate().within(-self._span, self._span)
+        found = sequence.estimate().within(-self._span, self._span)
         rarer = np.minimum(*(self._definitions.shares(names, positions) for names in both))
         effective = effective_units(rarer, unit)
         enough = _first_with_enough(effective)
-        safe = watched.safe_since()
+        safe = sequence.safe_since()
         safe = None if safe is None or enough is None else max(safe, enough)
         ratio = None
         if self._rules.limits[0] >= 0:
@@ -206,14 +208,14 @@ class _Judge:
             ratio_interval=ratio,
             safe_since=None if safe is None else iso(float(at[safe])),
             safe_decisions=None if safe is None else safe + 1,
-            history=_history(watched, at),
+            history=_history(sequence, at),
         )
         if safe is not None:
             uplift.state = "better" if found.value > 0 else "worse"
         if enough is None:
             uplift.sentence = sentences.too_few(uplift, LEAST_UNITS)
         else:
-            ahead = sentences.UpliftForecast(watched, at, uplift.control, self._span, alpha)
+            ahead = sentences.UpliftForecast(sequence, at, uplift.control, self._span, alpha)
             uplift.sentence = sentences.of_one(self._control, uplift, ahead)
         return uplift
 
@@ -236,9 +238,9 @@ def _first_with_enough(effective: Array) -> int | None:
     return first if first < len(effective) else None
 
 
-def _history(watched: Watched, at: Array) -> list[EarlierUplift]:
+def _history(sequence: ConfidenceSequence, at: Array) -> list[EarlierUplift]:
     rows = np.unique(np.linspace(0, len(at) - 1, LOOKS).astype(np.int64))
-    values, halves = watched.at(rows)
+    values, halves = sequence.at(rows)
     return [
         EarlierUplift(
             at=float(at[row]),

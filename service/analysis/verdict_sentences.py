@@ -6,7 +6,7 @@ from datetime import datetime
 import numpy as np
 
 from service.analysis.sample_ratio import Mismatch
-from service.analysis.sequences import Array, Watched, radius
+from service.analysis.sequences import Array, ConfidenceSequence, radius
 from service.analysis.verdict_answer import PolicyMean, Uplift, VerdictState
 from service.tables import figure
 
@@ -38,10 +38,10 @@ class UpliftForecast:
     """Forecast of when an uplift would show."""
 
     def __init__(
-        self, watched: Watched, at: Array, control: float, span: float, alpha: float
+        self, sequence: ConfidenceSequence, at: Array, control: float, span: float, alpha: float
     ) -> None:
-        self._count, self._alpha, self._scale = len(at), alpha, watched.scale
-        self._each = float(watched.v[-1]) / self._count
+        self._count, self._alpha, self._scale = len(at), alpha, sequence.scale
+        self._each = float(sequence.v[-1]) / self._count
         self._unit = abs(control) or span
         """Reward that an uplift of 1 stands for."""
         since = at > at[-1] - DAY

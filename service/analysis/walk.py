@@ -59,7 +59,7 @@ class LoggedDecision:
     guess       (K,) of each one's reward
     limits      of a reward
     shortlist   the policy that made it chose the arms itself
-    others      policies that would have chosen other arms
+    other_candidates   policies that would have chosen other arms
     """
 
     number: int
@@ -72,7 +72,7 @@ class LoggedDecision:
     guess: Array
     limits: tuple[float, float]
     shortlist: bool
-    others: frozenset[str]
+    other_candidates: frozenset[str]
 
     @property
     def arms(self) -> Sequence[str]:
@@ -257,7 +257,7 @@ class Walk:
             guesses(state, context, candidates),
             state.definition.reward.limits,
             decision.facts.shortlist is not None,
-            chosen_otherwise(state, decision, targets),
+            with_other_candidates(state, decision, targets),
         )
 
     def _behaviour(
@@ -274,7 +274,7 @@ class Walk:
             return own
         shared = {n: each for n, each in state.learners.items() if each.settings.share > 0}
         total = sum(each.settings.share for each in shared.values())
-        if decision.policy not in shared or chosen_otherwise(state, decision, shared):
+        if decision.policy not in shared or with_other_candidates(state, decision, shared):
             return own
         mixed = [each.settings.share / total * chances(each) for each in shared.values()]
         return np.asarray(sum(mixed))
@@ -283,7 +283,7 @@ class Walk:
 # -- shortlists ------------------------------------------------------------------------------------
 
 
-def chosen_otherwise(
+def with_other_candidates(
     state: State, decision: Decision, learners: Mapping[str, Learner]
 ) -> frozenset[str]:
     """Return the policies that would have had other candidates: propensities hold among the logged

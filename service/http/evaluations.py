@@ -191,9 +191,9 @@ async def cancel_evaluation(id: EvaluationId, state: StateDep, services: Service
 )
 async def get_shadows(state: StateDep, services: ServicesDep) -> Response:
     """Estimate what each shadow would have earned on the decisions since it was defined as it is:
-    the intervals to watch are `watched` and `over_logged_watched`. The log is read in a process of
-    its own, from where the last look stopped, and the answer is kept for ten times as long as that
-    took, ten seconds at least."""
+    the intervals to watch are `anytime_interval` and `uplift_anytime`. The log is read in a process
+    of its own, from where the last look stopped, and the answer is kept for ten times as long as
+    that took, ten seconds at least."""
     return Response(await services.verdicts.shadows(state), media_type=JSON_MEDIA_TYPE)
 
 

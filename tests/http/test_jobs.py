@@ -27,8 +27,8 @@ ANSWER: Json = {
     "experiment": "shop", "sentence": "Nothing can be told.", "decisions": 0, "since": None,
     "until": None, "frozen": False, "shadows": False, "metric": "reward_per_decision",
     "confidence": 0.95, "logged": {"value": None, "interval": None}, "logged_by": {},
-    "earned_by": {}, "slates": 0, "shortlists": 0, "untold": 0, "erased": 0, "left_out": {},
-    "policies": [],
+    "earned_by": {}, "slates": 0, "shortlists": 0, "without_probabilities": 0, "erased": 0,
+    "left_out": {}, "policies": [],
 }  # fmt: skip
 DONE = AnswerLine(msgspec.Raw(msgspec.json.encode(ANSWER)))
 

@@ -336,17 +336,17 @@ MUTANTS: Final = (
         "the guess of a shadow has no cap",
         [
             Edit(
-                "service/analysis/watched.py",
+                "service/analysis/anytime.py",
                 "np.minimum(p * q, WEIGHT_CAP * b).sum(axis=-1)",
                 "(p * q).sum(axis=-1)",
             ),
             Edit(
-                "service/analysis/watched.py",
+                "service/analysis/anytime.py",
                 "w * r - np.minimum(w * q, WEIGHT_CAP)",
                 "w * r - w * q",
             ),
         ],
-        ["tests/unit/test_watched_value.py", "tests/http/test_shadows.py"],
+        ["tests/unit/test_anytime.py", "tests/http/test_shadows.py"],
     ),
     Mutant(
         "an erasure leaves the activation of a decision",

@@ -191,7 +191,7 @@ def test_propensities_that_arms_were_drawn_by_pass(said: float, told: bool) -> N
     assert refusals(result) == {"linucb": None, "random": None}
     for value in result.policies:
         assert abs(value.mean_weight - 1) < 5 * value.mean_weight_error
-    assert result.untold == (0 if told else 600)
+    assert result.without_probabilities == (0 if told else 600)
     linucb, random = result.policies
     assert linucb.estimates["snips"].value > 0.9
     assert random.estimates["ips"].value == pytest.approx(1 / 3, abs=0.1)

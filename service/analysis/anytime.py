@@ -16,7 +16,7 @@ import numpy as np
 
 from service.analysis.growing import Growing
 from service.analysis.intervals import Interval
-from service.analysis.sequences import Array, IntegerArray, Terms, Watched
+from service.analysis.sequences import Array, ConfidenceSequence, IntegerArray, Terms
 
 WEIGHT_CAP = 5.0
 """Cap of a weight. A smaller one makes intervals narrow where a policy mostly does what the log
@@ -34,7 +34,7 @@ def surprise(w: Array | float, r: Array | float, q: Array | float) -> Array:
     return np.asarray(w * r - np.minimum(w * q, WEIGHT_CAP))
 
 
-class WatchedValue:
+class AnytimeEstimate:
     """The value of one policy, as decisions are added in their order.
 
     rows   weight of the shown arm, and its guess; of r, and `_not` of 1 - r, the first part of the
@@ -88,5 +88,5 @@ class WatchedValue:
 
 def bounds(two: Sequence[Terms], unit: IntegerArray, alpha: float) -> tuple[float, float]:
     """Return the lower end by the terms of r, and by those of 1 - r the lower end, negated."""
-    low, high = (Watched(each, unit, alpha).estimate().interval[0] for each in two)
+    low, high = (ConfidenceSequence(each, unit, alpha).estimate().interval[0] for each in two)
     return low, -high
