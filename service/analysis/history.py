@@ -30,7 +30,7 @@ from service.errors import Damaged, StoreError, UnknownSchema
 from service.log.reading import SILENT, Progress
 from service.log.replay import origin_of, record_at, replay, row_pages
 from service.log.stores import Store
-from service.log.stores.base import Instant, KeptRow, digest
+from service.log.stores.base import KeptRow, LogSummary, digest
 from service.state import codec
 from service.state.decisions import (
     Decision,
@@ -205,7 +205,7 @@ class DecisionHistory:
 
     # -- reading -------------------------------------------------------------------------------
 
-    async def goes_on(self, store: Store, experiment: str, now: Instant) -> bool:
+    async def goes_on(self, store: Store, experiment: str, now: LogSummary) -> bool:
         """Say whether the log is the one that was read, with nothing taken out since."""
         place = self.place
         event = await record_at(store, experiment, place.position)
@@ -217,7 +217,7 @@ class DecisionHistory:
         )
 
     async def read(
-        self, store: Store, experiment: str, now: Instant, progress: Progress = SILENT
+        self, store: Store, experiment: str, now: LogSummary, progress: Progress = SILENT
     ) -> bool:
         """Read on to the end of the log. Return False where it has to be read from the beginning.
         Raises UnknownSchema, Damaged or LogGap where the events cannot be read."""

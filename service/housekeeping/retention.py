@@ -14,7 +14,7 @@ from service.log.log import Log
 from service.log.replay import Pace, read_event, record_at, replay, row_pages
 from service.log.replica import Replica
 from service.log.stores import Store
-from service.log.stores.base import Cut, Erasure, Snapshot, Taken
+from service.log.stores.base import Erasure, ReaderPosition, Snapshot, Trim
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.decisions import decode_decision
@@ -86,10 +86,10 @@ class Retention:
         ]
         return sum([await self._delete(replica, await self._cut(replica)) for replica in served])
 
-    async def _cut(self, replica: Replica) -> Cut:
+    async def _cut(self, replica: Replica) -> Trim:
         marks_before = replica.state.log_time - MARGIN_S
         if self._settings.retention_days is None:
-            return Cut(0, 0, marks_before)
+            return Trim(0, 0, marks_before)
         horizon = self._log.clock.now(replica.state) - self._settings.retention_days * DAY_S
         store, name = self._store, replica.name
         walked = self._walked.setdefault(name, _Walked())
@@ -106,9 +106,9 @@ class Retention:
         if walked.damaged:  # they would be due for ever
             await store.erase(name, Erasure(walked.damaged))
             walked.damaged = []
-        return Cut(position, walked.row, marks_before, settles)
+        return Trim(position, walked.row, marks_before, settles)
 
-    async def _delete(self, replica: Replica, cut: Cut) -> int:
+    async def _delete(self, replica: Replica, cut: Trim) -> int:
         name, total = replica.name, 0
         while count := await self._store.trim(name, cut, DELETIONS_PER_CALL):
             total += count
@@ -126,7 +126,7 @@ class Retention:
     # -- how far -------------------------------------------------------------------------------
 
     async def _walk_rows(
-        self, replica: Replica, walked: _Walked, horizon: float, taken: list[Taken]
+        self, replica: Replica, walked: _Walked, horizon: float, taken: list[ReaderPosition]
     ) -> None:
         """Past closed decisions from before the horizon, as far as every reader has their rows."""
         now, pace = self._log.clock.now(replica.state), Pace()
@@ -144,7 +144,7 @@ class Retention:
                 await pace.keep()
 
     async def _walk_events(
-        self, replica: Replica, walked: _Walked, horizon: float, taken: list[Taken]
+        self, replica: Replica, walked: _Walked, horizon: float, taken: list[ReaderPosition]
     ) -> None:
         """Past events before the horizon that nothing needs and that a snapshot replaces."""
         store, name = self._store, replica.name

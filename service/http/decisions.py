@@ -210,7 +210,9 @@ class DecisionRoutes:
         """Return the cost by the named arms, or else by those of the catalogue."""
         arms = question.arms
         if arms is None:
-            return cost(self._services.experiments.offered(question.experiment), question.top_k)
+            return cost(
+                self._services.experiments.most_candidates(question.experiment), question.top_k
+            )
         inline = sum(isinstance(arm, InlineArm) for arm in arms)
         return cost(len(arms), question.top_k, inline)
 

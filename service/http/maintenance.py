@@ -13,7 +13,7 @@ from service.http.dependencies import AuthorDep, GrantDep, GrantedName, Services
 from service.http.openapi import problems
 from service.http.schemas import Body
 from service.http.strict import StrictRoute
-from service.log.stores.base import Taken
+from service.log.stores.base import ReaderPosition
 from service.observability.logs import log_change
 from service.security.access import expect_granted
 
@@ -104,7 +104,7 @@ async def put_reader(
 ) -> None:
     """Say how much of the log a reader has taken: what comes after is not trimmed before it has
     that, too."""
-    await services.store.take_note(state.name, reader, Taken(body.position, body.row))
+    await services.store.save_reader(state.name, reader, ReaderPosition(body.position, body.row))
 
 
 @router.delete(
@@ -117,5 +117,5 @@ async def delete_reader(
     reader: Annotated[Name, Path()], state: StateDep, services: ServicesDep, by: AuthorDep
 ) -> None:
     """There is no such reader any more: trimming does not wait for it."""
-    await services.store.take_note(state.name, reader, None)
+    await services.store.save_reader(state.name, reader, None)
     log_change(state.name, f"reader {reader} removed", by)

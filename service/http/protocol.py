@@ -97,7 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _part      of the request that is not complete yet; None: between two requests
     _received  bytes of a body since its timer was started
-    _loose     bytes since the last complete head, piece of a body or request
+    _unparsed  bytes received since the parser last made progress
     _running   the request that is being answered, or was answered last
     _last      the request whose answer ends the connection, as far as is known
     _shed      whether the request that is being read was refused for overload, or comes too late
@@ -110,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = services.settings.max_head_bytes
         self.timeout_keep_alive = services.settings.keep_alive_seconds
         self._part: Literal["head", "body"] | None = None
-        self._loose = self._received = 0
+        self._unparsed = self._received = 0
         self._running: RequestResponseCycle | None = None
         self._last: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -162,15 +162,15 @@ class BoundedProtocol(HttpToolsProtocol):
         start = 0
         try:
             while start < len(data):
-                piece = data[start : start + self._head_bytes - self._loose]
+                piece = data[start : start + self._head_bytes - self._unparsed]
                 start += len(piece)
-                self._loose += len(piece)
+                self._unparsed += len(piece)
                 try:
                     self.parser.feed_data(piece)
                 except httptools.HttpParserUpgrade as upgrade:
                     start -= len(piece) - upgrade.args[0]
                     self._ignore_upgrade()
-                if self._loose >= self._head_bytes:
+                if self._unparsed >= self._head_bytes:
                     self._refuse(
                         431,
                         "head-too-large",
@@ -218,7 +218,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._end_after(self.cycle)
 
     def on_body(self, body: bytes) -> None:
-        self._loose = 0
+        self._unparsed = 0
         self._received += len(body)
         if not self._shed:
             super().on_body(body)
@@ -274,7 +274,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _advance(self, part: Literal["body"] | None) -> None:
-        self._part, self._loose = part, 0
+        self._part, self._unparsed = part, 0
         if not self._ended:
             self._stop_timer()
 

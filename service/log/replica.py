@@ -46,7 +46,7 @@ from service.state.learner import Learner, Staged
 logger = logging.getLogger(__name__)
 
 
-class Moves:
+class ChangedExperiments:
     """Names of the experiments in which something was folded, recovered or lost."""
 
     def __init__(self) -> None:
@@ -109,12 +109,12 @@ class Replica:
         self,
         store: Store,
         state: State,
-        moves: Moves | None = None,
+        changed: ChangedExperiments | None = None,
         lock: asyncio.Lock | None = None,
         watcher: Watcher | None = None,
     ) -> None:
         self._store, self._watcher = store, watcher or Watcher()
-        self._moves = moves or Moves()
+        self._changed = changed or ChangedExperiments()
         self.lock = lock or asyncio.Lock()
         self.state, self.digest = state, state.digest
         self.recovered = False
@@ -165,7 +165,7 @@ class Replica:
             await self._fold_to_end()
             self.row = (await self._store.describe(self.name)).row
             self.recovered = True
-        self._moves.add(self.name)
+        self._changed.add(self.name)
         return lost_to
 
     async def lift(self) -> bool:
@@ -250,7 +250,7 @@ class Replica:
         except Exception as fault:
             raise FoldFailed(position, fault) from fault
         self.digest = "" if payload is None else digest(payload)
-        self._moves.add(self.name)
+        self._changed.add(self.name)
 
     async def apply_committed(self, events: Sequence[Committed], began: float) -> None:
         """Fold, in slices, what a commit of this process has appended; the caller holds the lock.
@@ -378,7 +378,7 @@ class Replica:
         emptied, also if processes have appended to it since, or defined the experiment anew: then
         its operator has to say whether a backup is to be restored."""
         position, row = self.state.position, self.row
-        found = Replica(self._store, State(self.name), self._moves, self.lock)
+        found = Replica(self._store, State(self.name), self._changed, self.lock)
         self.recovered = False
         try:
             lost_to = max(position, await found.recover())
@@ -420,7 +420,7 @@ class Replica:
             held,
         )
         self.unlogged.append(LogTruncated(at=0.0, held=held, last=last, rows=rows))
-        self._moves.add(self.name)
+        self._changed.add(self.name)
 
     def count_row(self, number: int) -> None:
         """Note the number of a new decision row. One that comes again shows that the log has lost

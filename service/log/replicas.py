@@ -5,7 +5,7 @@ from math import inf
 
 from service.errors import Quarantined, StoreUnavailable
 from service.log.background import Background
-from service.log.replica import Moves, Replica, Watcher
+from service.log.replica import ChangedExperiments, Replica, Watcher
 from service.log.stores import Store
 from service.state.fold import State
 
@@ -17,7 +17,7 @@ class Replicas:
         self._store = store
         self._background = background or Background()
         self._delayed: set[str] = set()
-        self.moves = Moves()
+        self.changes = ChangedExperiments()
         self.watcher: Watcher | None = None
         self.by_name: dict[str, Replica] = {}
 
@@ -67,7 +67,7 @@ class Replicas:
     async def join(self, name: str) -> Replica:
         """Return the replica of an experiment, recovered from the store if it is new here."""
         if name not in self.by_name:
-            found = Replica(self._store, State(name), self.moves, watcher=self.watcher)
+            found = Replica(self._store, State(name), self.changes, watcher=self.watcher)
             async with found.lock:  # a snapshot may fall due meanwhile, and reads the log too
                 lost_to = await found.recover()
             if found.state.position == 0 and found.quarantine is None:  # any name may be asked for
@@ -79,7 +79,7 @@ class Replicas:
     def create(self, name: str, began: float) -> Replica:
         """Add an experiment whose first event this process has just appended, in a commit that
         began then."""
-        found = Replica(self._store, State(name), self.moves, watcher=self.watcher)
+        found = Replica(self._store, State(name), self.changes, watcher=self.watcher)
         found.recovered, found.caught_up_at = True, began
         self.by_name[name] = found
         return found
@@ -99,10 +99,10 @@ class Replicas:
         was made. Raises StoreUnavailable, also where the log was emptied."""
         await (await self.join(name)).expect(position)
 
-    async def moved(self) -> list[Replica]:
+    async def changed(self) -> list[Replica]:
         """Wait until something is folded, recovered or lost; the experiments since the last
         call."""
-        names = await self.moves.take()
+        names = await self.changes.take()
         return [self.by_name[name] for name in names if name in self.by_name]
 
     # -- following -----------------------------------------------------------------------------

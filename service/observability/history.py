@@ -72,7 +72,7 @@ class History:
                 self._write(at, (name, policy), state, learner.settings.share / shares)
 
     def _write(self, at: float, key: tuple[str, str], state: State, share: float) -> None:
-        tally, watch = state.reward_sums[key[1]], self._telemetry.watched.get(key)
+        tally, watch = state.reward_sums[key[1]], self._telemetry.decision_statistics.get(key)
         series = self._series.get(key)
         if series is None:
             if len(self._series) >= MOST_POLICIES:

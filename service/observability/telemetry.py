@@ -52,7 +52,7 @@ SMOOTHING = 0.01
 
 
 @dataclass(slots=True)
-class Watch:
+class DecisionStatistics:
     """Spread of one policy's decisions since the start of the process.
 
     propensity, entropy   running means, of the shown arm and of the choice in nats
@@ -260,16 +260,16 @@ class Telemetry:
         answer."""
         self.mismatched: dict[str, bool] = {}
         """Experiments whose last verdict found a sample ratio mismatch."""
-        self.watched: dict[tuple[str, str], Watch] = {}
+        self.decision_statistics: dict[tuple[str, str], DecisionStatistics] = {}
         self.drift = Drift(clock=clock)
 
     def decided(
         self, experiment: str, policy: str, propensity: float, entropy: float, recent: Recent
     ) -> None:
         """Count one decision and keep how it was spread."""
-        watch = self.watched.get((experiment, policy))
+        watch = self.decision_statistics.get((experiment, policy))
         if watch is None:
-            watch = self.watched[experiment, policy] = Watch()
+            watch = self.decision_statistics[experiment, policy] = DecisionStatistics()
         watch.count += 1
         weight = SMOOTHING if watch.count > 1 / SMOOTHING else 1 / watch.count
         watch.propensity += weight * (propensity - watch.propensity)
@@ -285,9 +285,9 @@ class Telemetry:
             counts.forget_others(served)
         self.snapshots = {name: at for name, at in self.snapshots.items() if name in served}
         self.mismatched = {name: one for name, one in self.mismatched.items() if name in served}
-        self.watched = {
+        self.decision_statistics = {
             (name, policy): one
-            for (name, policy), one in self.watched.items()
+            for (name, policy), one in self.decision_statistics.items()
             if policy in served.get(name, ())
         }
         self.drift.forget_others(served)

@@ -10,7 +10,7 @@ from service.errors import ConfigurationError, LogGap, StoreError
 from service.log.reading import Progress, Say, opened
 from service.log.replay import pages, row_pages
 from service.log.stores import Store, open_store, sqlite_file
-from service.log.stores.base import Append, Blob, DecisionRow, Entry, Instant, KeptRow, Marks
+from service.log.stores.base import Append, Blob, DecisionRow, Entry, KeptRow, LogSummary, Marks
 from service.log.stores.sqlite import SqliteStore
 from service.log.stores.store import SECRET, START
 from service.state.decisions import decode_decision
@@ -144,7 +144,7 @@ async def _copy_marks(source: Store, target: Store, name: str) -> None:
             return
 
 
-def _entry(name: str, row: KeptRow, instant: Instant) -> DecisionRow:
+def _entry(name: str, row: KeptRow, instant: LogSummary) -> DecisionRow:
     series = ""
     with suppress(StoreError):  # a damaged row is of no series
         series = decode_decision(row.payload).series

@@ -104,7 +104,7 @@ class Access:
         self.required = path is not None
         self._refused = {reason: telemetry.refused.labels(reason) for reason in REASONS}
         self._stale = telemetry.keys_stale
-        self._lent: list[tuple[ApiKey, Grant]] = []
+        self._issued: list[tuple[ApiKey, Grant]] = []
         self._ring: KeyRing[Grant] = KeyRing([])
         self._file: list[tuple[ApiKey, Grant]] = []
         self._seen: tuple[int, ...] | None = None
@@ -177,13 +177,13 @@ class Access:
         except Forbidden as refusal:
             raise self.count("profile", refusal) from None
 
-    def lend(self, name: str, scope: KeyScope) -> str:
+    def issue_process_key(self, name: str, scope: KeyScope) -> str:
         """Issue a key that only this process accepts, for a process that it starts."""
         key_id, text = mint()
         digest = digest_of(text.encode()).hex()
         key = ApiKey(id=key_id, name=name, digest=digest, scopes=(scope,), created=now())
-        self._lent.append((key, self._grant_of(key)))
-        self._ring = KeyRing([*self._file, *self._lent])
+        self._issued.append((key, self._grant_of(key)))
+        self._ring = KeyRing([*self._file, *self._issued])
         return text
 
     def _credential(self, headers: Headers) -> tuple[bytes, list[bytes]]:
@@ -238,7 +238,7 @@ class Access:
 
     def _take(self, keys: list[ApiKey]) -> None:
         self._file = [(key, self._grant_of(key)) for key in keys]
-        self._ring = KeyRing([*self._file, *self._lent])
+        self._ring = KeyRing([*self._file, *self._issued])
 
     def _grant_of(self, key: ApiKey) -> Grant:
         return Grant(

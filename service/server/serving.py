@@ -143,7 +143,7 @@ async def _keep_training(settings: Settings, port: int, access: Access) -> None:
     environment = {**os.environ, "FORAGE_STORE": settings.store}
     environment.pop("FORAGE_STORE_FILE", None)
     if access.required:
-        environment["FORAGE_KEY"] = access.lend("trainer", "admin")
+        environment["FORAGE_KEY"] = access.issue_process_key("trainer", "admin")
         environment.pop("FORAGE_KEY_FILE", None)
     while True:
         # A session of its own: an interrupt at the terminal is for this process, which ends both.

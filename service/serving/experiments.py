@@ -58,8 +58,8 @@ class Experiments:
         await self._replicas.catch_up(self.resolve(name))
         return await self.find(name)
 
-    def offered(self, name: str | None) -> int:
-        """Arms that are looked at, at most, where a request names none."""
+    def most_candidates(self, name: str | None) -> int:
+        """Return how many arms a decision compares at most where a request names none."""
         replicas = self._replicas
         state = replicas.state(name) if name else next(iter(replicas.states.values()), None)
         if state is None or len(state.rows) <= FEW_ARMS:

@@ -137,7 +137,7 @@ class MetricsCollector(Collector):
         if tally.count:
             yield "forage_reward_mean", tally.total / tally.count
         yield from self._drift(state, learner.name)
-        if watch := self._telemetry.watched.get(key):
+        if watch := self._telemetry.decision_statistics.get(key):
             yield "forage_selection_entropy_nats", watch.entropy
             yield "forage_propensity_minimum", watch.minimum
         if version.head is not None and version.columns <= WIDE:

@@ -131,7 +131,7 @@ class Overview:
 
     def _policy(self, state: State, learner: Learner) -> Figures:
         own = state.reward_sums[learner.name]
-        watch = self._telemetry.watched.get((state.name, learner.name))
+        watch = self._telemetry.decision_statistics.get((state.name, learner.name))
         sizes = self._telemetry.drift.reward_sizes(state, learner.name)
         return {
             "name": learner.name,
@@ -238,7 +238,7 @@ class Overview:
             find(state, policy)
         found = []
         for name in state.learners:
-            watch = self._telemetry.watched.get((state.name, name))
+            watch = self._telemetry.decision_statistics.get((state.name, name))
             if watch and policy in (None, name):
                 found += [(at, id_, name, *rest) for id_, at, *rest in watch.recent]
         found.sort(reverse=True)

@@ -15,7 +15,7 @@ import pytest
 
 from service.errors import StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores import Store, open_store, redis_connection, redis_fitness
-from service.log.stores.base import Append, Appended, Cut, Entry, Erasure, Mark, MarkConflict
+from service.log.stores.base import Append, Appended, Entry, Erasure, Mark, MarkConflict, Trim
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import RedisTimeouts
 from service.log.stores.redis_scripts import PER_BUCKET
@@ -192,14 +192,14 @@ async def test_the_clock_of_redis_forgets_no_mark(store: Store, redis: RedisServ
     await store.overwrite_marks("zoo", {"c": "null"}, keep_until=10.0)
     assert redis.command("PTTL", "forage:{zoo}:marks:0") == -1
     assert await kept_until(store) == {"a": 5.0, "b": None, "c": 10.0}
-    assert await store.trim("zoo", Cut(0, 0, marks_before=5.0), 100) == 0
-    assert await store.trim("zoo", Cut(0, 0, marks_before=10.0), 100) == 1
+    assert await store.trim("zoo", Trim(0, 0, marks_before=5.0), 100) == 0
+    assert await store.trim("zoo", Trim(0, 0, marks_before=10.0), 100) == 1
     assert set(await store.marks("zoo", ["a", "b", "c"])) == {"b", "c"}
     assert redis.command("ZSCORE", "forage:{zoo}:mark_ages", "forage:{zoo}:marks:0") == 10.0
     await store.erase("zoo", Erasure(forget=["c"]))
     assert await kept_until(store) == {"b": None}
     await store.erase("zoo", Erasure(forget=["b"]))
-    assert await store.trim("zoo", Cut(0, 0, marks_before=1e12), 100) == 0
+    assert await store.trim("zoo", Trim(0, 0, marks_before=1e12), 100) == 0
     assert redis.command("HGET", "forage:{zoo}:marks", "count") == b"0"
 
 
@@ -256,7 +256,7 @@ async def test_marks_go_one_by_one_from_their_buckets(store: Store, redis: Redis
         await store.commit([event(identity, keep_until=keep_until)])
     for upto in (300, 301, 1_000):
         count = 0
-        while went := await store.trim("zoo", Cut(0, 0, marks_before=float(upto)), 100):
+        while went := await store.trim("zoo", Trim(0, 0, marks_before=float(upto)), 100):
             count += went
         kept = {one: keep_until for one, keep_until in marks.items() if keep_until >= upto}
         assert await kept_until(store) == kept
@@ -272,7 +272,7 @@ async def test_marks_go_past_buckets_whose_least_mark_was_replaced(store: Store)
     for name in names:
         await store.commit([event(name, keep_until=10.0 if name == names[-1] else 5.0)])
     await store.overwrite_marks("zoo", dict.fromkeys(names[:-1], "null"), keep_until=20.0)
-    assert await store.trim("zoo", Cut(0, 0, marks_before=11.0), 100) == 1
+    assert await store.trim("zoo", Trim(0, 0, marks_before=11.0), 100) == 1
     assert set(await store.marks("zoo", names)) == set(names[:-1])
 
 
@@ -284,7 +284,7 @@ async def test_many_marks_of_one_decision_share_a_bucket(store: Store, redis: Re
     others = {f"{text_of(Random(n).randbytes(16))}#a": "1" for n in range(2, 1_000)}
     await store.commit([Append("zoo", b"", marks | others, keep_until=5.0)])
     assert len(await store.marks("zoo", [*marks, *others])) == 9_998
-    while await store.trim("zoo", Cut(0, 0, marks_before=6.0), 100):
+    while await store.trim("zoo", Trim(0, 0, marks_before=6.0), 100):
         pass
     assert await kept_until(store) == {}
 

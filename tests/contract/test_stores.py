@@ -11,13 +11,13 @@ from service.log.stores.base import (
     Append,
     Appended,
     Blob,
-    Cut,
-    Instant,
+    LogSummary,
     Mark,
     MarkConflict,
     Record,
     Removed,
     Snapshot,
+    Trim,
     digest,
 )
 from tests.support.stores import (
@@ -61,7 +61,7 @@ async def test_an_empty_log_holds_nothing(store: Store) -> None:
     assert await store.decision("zoo", "d") is None
     assert await store.decisions("zoo", 0, 10) == []
     assert await store.due("zoo", 1e12, 10) == []
-    assert await store.describe("zoo", whole=True) == Instant(0, 0, {}, {}, Removed())
+    assert await store.describe("zoo", whole=True) == LogSummary(0, 0, {}, {}, Removed())
     assert await store.list_marks("zoo", "", 10) == ([], "")
     assert await store.snapshots("zoo") == []
     assert await store.blob("zoo", "k") is None
@@ -315,7 +315,7 @@ async def test_the_size_of_a_log_is_that_of_its_rows_and_events(store: Store) ->
     assert size.limit is None or size.limit > size.used
     assert (await store.describe("zoo")).rows == 600
     await store.put("zoo", Snapshot(1, b"folded", origin=True))
-    while await store.trim("zoo", Cut(0, 500, 0.0), 200):
+    while await store.trim("zoo", Trim(0, 500, 0.0), 200):
         pass
     assert (await store.describe("zoo")).rows == 100
     later = (await store.measure()).logs

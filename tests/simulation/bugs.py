@@ -16,11 +16,11 @@ from service.log.stores.base import (
     Append,
     Appended,
     CommitResult,
-    Cut,
     Entry,
     Mark,
     MarkConflict,
     Snapshot,
+    Trim,
 )
 from service.log.upkeep import Snapshots
 from service.serving.marks import MarkedSettlement
@@ -139,7 +139,7 @@ def marks_forgotten_by_the_wall_clock() -> Patch:
     """A clock that ran ahead takes marks, and their tokens are accepted once it is back."""
     right = Retention._cut
 
-    async def cut(self: Retention, replica: Replica) -> Cut:
+    async def cut(self: Retention, replica: Replica) -> Trim:
         before = self._telemetry.clock.time() - retention.MARGIN_S
         return replace(await right(self, replica), marks_before=before)
 

@@ -111,7 +111,7 @@ CommitResult = Appended | MarkConflict | RowStored
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReaderPosition:
     """The place of a reader of the log: it has all events up to `position` and all decision rows up
     to the number `row`. Later ones stay until it has them."""
 
@@ -120,7 +120,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Trim:
     """Trim events up to `position`, decision rows up to the number `row`, and marks whose
     `keep_until` is before `marks_before` (unix seconds).
 
@@ -163,7 +163,7 @@ class Scrub(Struct, frozen=True):
     """Remove deleted bytes from the store's own files."""
 
 
-Removal = Cut | Erasure | Scrub
+Removal = Trim | Erasure | Scrub
 
 
 def expect_origin(experiment: str, origin: int, position: int) -> None:
@@ -186,7 +186,7 @@ class KeptMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class LogSummary:
     """The counts and positions of an experiment at one moment.
 
     position, row   of the last event and the last row
@@ -200,7 +200,7 @@ class Instant:
     due: Mapping[str, float | None]
     counts: Mapping[str, int]
     removed: Removed
-    readers: Mapping[str, Taken] = field(default_factory=dict)
+    readers: Mapping[str, ReaderPosition] = field(default_factory=dict)
     digest: str = ""
 
     @property
@@ -246,7 +246,7 @@ class ReaderState:
     """A reader of the log and what it has; taken: None: the reader is gone."""
 
     name: str
-    taken: Taken | None
+    taken: ReaderPosition | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,18 @@ from service.log.stores.base import (
     Appended,
     Blob,
     CommitResult,
-    Cut,
     DecisionRow,
     Entry,
     Erasure,
-    Instant,
     Item,
     KeptMark,
     KeptRow,
     LogEnd,
+    LogSummary,
     Mark,
     MarkConflict,
     Marks,
+    ReaderPosition,
     ReaderState,
     Record,
     Removal,
@@ -33,7 +33,7 @@ from service.log.stores.base import (
     Secret,
     Snapshot,
     StoreSize,
-    Taken,
+    Trim,
     digest,
     expect_origin,
 )
@@ -58,7 +58,7 @@ class _Experiment:
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     origin: Snapshot | None = None
     blobs: dict[str, bytes] = field(default_factory=dict)
-    readers: dict[str, Taken] = field(default_factory=dict)
+    readers: dict[str, ReaderPosition] = field(default_factory=dict)
     removed: Removed = field(default_factory=Removed)
 
     def append(self, entry: Append) -> CommitResult:
@@ -116,7 +116,7 @@ class _Experiment:
         for position in sorted(self.snapshots)[:-2]:
             del self.snapshots[position]
 
-    def trim(self, cut: Cut, limit: int) -> int:
+    def trim(self, cut: Trim, limit: int) -> int:
         events = [at for at in islice(self.events, limit) if at <= cut.position]
         old = [i for i, until in self.keep_until.items() if until < cut.marks_before][:limit]
         rows = list(
@@ -182,10 +182,10 @@ class _Experiment:
             case "blobs":
                 return sorted(self.blobs)
 
-    def describe(self) -> Instant:
+    def describe(self) -> LogSummary:
         due = {**dict.fromkeys(self.settled - self.decisions.keys()), **self.waiting}
         counts, readers = dict(self.counts), dict(self.readers)
-        return Instant(self.position, self.rows, due, counts, self.removed, readers, self.digest)
+        return LogSummary(self.position, self.rows, due, counts, self.removed, readers, self.digest)
 
     def put(self, item: Item) -> None:
         match item:
@@ -256,7 +256,7 @@ class MemoryStore(Store):
         known = tables[table]
         return {key: known[key] for key in keys if key in known}
 
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         return self._experiments[experiment].describe()
 
     async def measure(self) -> StoreSize:
@@ -275,7 +275,7 @@ class MemoryStore(Store):
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
         kept = self._experiments[experiment]
         origin = kept.origin.position if kept.origin else 0
-        if isinstance(what, Cut):
+        if isinstance(what, Trim):
             expect_origin(experiment, origin, what.position)
             return kept.trim(what, limit)
         if isinstance(what, Erasure):

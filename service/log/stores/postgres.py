@@ -18,17 +18,17 @@ from service.log.stores.base import (
     Append,
     Blob,
     CommitResult,
-    Cut,
     DecisionRow,
     Entry,
     Erasure,
-    Instant,
     Item,
     KeptMark,
     KeptRow,
     LogEnd,
+    LogSummary,
     Mark,
     Marks,
+    ReaderPosition,
     ReaderState,
     Record,
     Removal,
@@ -36,7 +36,7 @@ from service.log.stores.base import (
     Secret,
     Snapshot,
     StoreSize,
-    Taken,
+    Trim,
     expect_origin,
     shared_out,
 )
@@ -403,7 +403,7 @@ class PostgresStore(Store):
             return {name.decode(): Mark(value.decode(), at) for _, name, value, at in rows}
         return {name.decode(): payload for _, name, payload in rows}
 
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         async with self._connections.use(self._patience.work_s) as db, db.pipeline():
             await db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # one moment
             asked = [
@@ -413,13 +413,13 @@ class PostgresStore(Store):
             await db.execute("COMMIT")
         heads, counts, readers, *waiting = [await each.fetchall() for each in asked]
         position, last, row, trimmed, erased = heads[0] if heads else (0, b"", 0, 0, 0)
-        return Instant(
+        return LogSummary(
             position,
             row,
             {decision.decode(): due for rows in waiting for decision, due in rows},
             {series.decode(): count for series, count in counts},
             Removed(trimmed, erased),
-            {reader.decode(): Taken(*taken) for reader, *taken in readers},
+            {reader.decode(): ReaderPosition(*taken) for reader, *taken in readers},
             last.decode(),
         )
 
@@ -472,7 +472,7 @@ class PostgresStore(Store):
                         raise StoreError("the store has a secret of its own already")
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
-        if isinstance(what, Cut):
+        if isinstance(what, Trim):
             async with self._write() as db:
                 await _lock_origin(db, experiment, what.position)
                 return await _trim(db, experiment, what, limit)
@@ -494,7 +494,7 @@ async def _lock_origin(db: Connection, experiment: str, position: int) -> None:
     expect_origin(experiment, origin, position)
 
 
-async def _trim(db: Connection, experiment: str, cut: Cut, limit: int) -> int:
+async def _trim(db: Connection, experiment: str, cut: Trim, limit: int) -> int:
     at = {"of": experiment, "upto": cut.position, "before": cut.marks_before, "limit": limit}
     counts = [await ask(db, query, **at) for query in (TRIM_EVENTS, TRIM_MARKS)]
     old = await ask(db, OLD_ROWS, experiment, cut.row, limit)

@@ -14,13 +14,13 @@ from service.log.stores import redis_commit
 from service.log.stores import redis_tables as tables
 from service.log.stores.base import (
     CommitResult,
-    Cut,
     Entry,
     Erasure,
-    Instant,
     Item,
+    LogSummary,
     Removal,
     StoreSize,
+    Trim,
 )
 from service.log.stores.redis_connection import RedisConnection, RedisTimeouts
 from service.log.stores.redis_fitness import LEAST_REPLICAS, durability, unfit
@@ -139,7 +139,7 @@ class RedisStore(Store):
     async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         return await tables.get(self._redis, experiment, table, keys)
 
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         return await tables.describe(self._redis, experiment, whole=whole)
 
     async def measure(self) -> StoreSize:
@@ -153,7 +153,7 @@ class RedisStore(Store):
         await tables.put(self._redis, experiment, item)
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
-        if isinstance(what, Cut):
+        if isinstance(what, Trim):
             return await tables.trim(self._redis, experiment, what, limit)
         if isinstance(what, Erasure):
             await tables.erase(self._redis, experiment, what)

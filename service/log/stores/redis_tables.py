@@ -8,20 +8,20 @@ from service.errors import StoreError
 from service.log.stores.base import (
     SAMPLE,
     Blob,
-    Cut,
     Erasure,
-    Instant,
     Item,
     KeptMark,
     KeptRow,
     LogEnd,
+    LogSummary,
     Marks,
+    ReaderPosition,
     ReaderState,
     Record,
     Removed,
     Secret,
     Snapshot,
-    Taken,
+    Trim,
 )
 from service.log.stores.redis_commit import mark, whole_seconds
 from service.log.stores.redis_connection import RedisConnection
@@ -186,7 +186,7 @@ async def due(redis: RedisConnection, experiment: str, now: float, limit: int) -
     return list((await decisions(redis, experiment, [one.decode() for one in ids])).values())
 
 
-async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> Instant:
+async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> LogSummary:
     commands: list[Command] = [
         script(LAST, keys_of(experiment, "events", "decisions")),
         ("GET", key_of(experiment, "digest")),
@@ -205,13 +205,16 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
     waits: dict[str, float | None] = dict.fromkeys(decision.decode() for decision in settled)
     pairs = zip(scores[::2], scores[1::2], strict=True)
     waits |= {decision.decode(): float(score) for decision, score in pairs}
-    return Instant(
+    return LogSummary(
         int(position),
         int(row),
         waits,
         {series.decode(): int(count) for series, count in counts.items()},
         Removed(**{name.decode(): int(count) for name, count in removed.items()}),
-        {name.decode(): Taken(*map(int, taken.split())) for name, taken in readers.items()},
+        {
+            name.decode(): ReaderPosition(*map(int, taken.split()))
+            for name, taken in readers.items()
+        },
         (digest or b"").decode(),
     )
 
@@ -268,7 +271,7 @@ def _packed(kept: KeptMark) -> tuple[object, ...]:
 # -- trim and erase --------------------------------------------------------------------------------
 
 
-async def trim(redis: RedisConnection, experiment: str, cut: Cut, limit: int) -> int:
+async def trim(redis: RedisConnection, experiment: str, cut: Trim, limit: int) -> int:
     names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "removed")
     keys = keys_of(experiment, "origin", *names)
     limits = limit, min(limit, ROWS_AT_ONCE)

@@ -17,13 +17,13 @@ from service.log.stores import sqlite_file
 from service.log.stores import sqlite_tables as tables
 from service.log.stores.base import (
     CommitResult,
-    Cut,
     Entry,
     Erasure,
-    Instant,
     Item,
+    LogSummary,
     Removal,
     StoreSize,
+    Trim,
 )
 from service.log.stores.sqlite_commit import commit
 from service.log.stores.sqlite_identity import OpenedFiles
@@ -115,7 +115,7 @@ class SqliteStore(Store):
         rows = await self._reader.run(lambda db: db.execute("PRAGMA quick_check").fetchall())
         return [text for (text,) in rows if text != "ok"]
 
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         return await self._reader.run(lambda db: tables.describe(db, experiment, whole=whole))
 
     async def measure(self) -> StoreSize:
@@ -125,7 +125,7 @@ class SqliteStore(Store):
         await self._write(lambda db: tables.put(db, experiment, item))
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
-        if isinstance(what, Cut):
+        if isinstance(what, Trim):
             return await self._write(lambda db: tables.trim(db, experiment, what, limit))
         if isinstance(what, Erasure):
             await self._write(lambda db: tables.erase(db, experiment, what))

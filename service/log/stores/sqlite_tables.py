@@ -12,22 +12,22 @@ from service.errors import StoreError
 from service.log.stores.base import (
     SAMPLE,
     Blob,
-    Cut,
     Erasure,
-    Instant,
     Item,
     KeptMark,
     KeptRow,
     LogEnd,
+    LogSummary,
     Mark,
     Marks,
+    ReaderPosition,
     ReaderState,
     Record,
     Removed,
     Secret,
     Snapshot,
     StoreSize,
-    Taken,
+    Trim,
     expect_origin,
     shared_out,
 )
@@ -190,7 +190,7 @@ def _snapshots(db: sqlite3.Connection, experiment: str) -> list[Snapshot]:
     return [found[position] for position in sorted(found, reverse=True)]
 
 
-def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant:
+def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> LogSummary:
     def rows(query: str) -> list[Row]:
         return db.execute(query, (experiment,)).fetchall()
 
@@ -204,13 +204,13 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
         readers = rows("SELECT reader, position, row FROM readers WHERE experiment = ?")
     finally:
         db.execute("ROLLBACK")
-    return Instant(
+    return LogSummary(
         position,
         row,
         dict(waiting),
         dict(counts),
         Removed(*removed[0]) if removed else Removed(),
-        {reader: Taken(*taken) for reader, *taken in readers},
+        {reader: ReaderPosition(*taken) for reader, *taken in readers},
         digest,
     )
 
@@ -304,7 +304,7 @@ def _save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) 
 # -- trim and erase --------------------------------------------------------------------------------
 
 
-def trim(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
+def trim(db: sqlite3.Connection, experiment: str, cut: Trim, limit: int) -> int:
     with transaction(db):
         expect_origin(experiment, _origin(db, experiment), cut.position)
         events = db.execute(
@@ -321,7 +321,7 @@ def trim(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
     return events + rows + marks
 
 
-def _trim_rows(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
+def _trim_rows(db: sqlite3.Connection, experiment: str, cut: Trim, limit: int) -> int:
     rows = db.execute(
         "SELECT number, id, (SELECT due FROM due WHERE due.experiment = decisions.experiment "
         "AND decision = id) FROM decisions "

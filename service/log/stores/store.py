@@ -8,16 +8,16 @@ from typing import Any, Literal, Protocol
 from service.errors import StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores.base import (
     CommitResult,
-    Cut,
     Entry,
     Erasure,
-    Instant,
     Item,
     KeptMark,
     KeptRow,
     LogEnd,
+    LogSummary,
     Mark,
     Marks,
+    ReaderPosition,
     ReaderState,
     Record,
     Removal,
@@ -25,7 +25,7 @@ from service.log.stores.base import (
     Secret,
     Snapshot,
     StoreSize,
-    Taken,
+    Trim,
 )
 
 Ordered = Literal["events", "decisions", "marks", "snapshots", "blobs"]
@@ -120,7 +120,7 @@ class Backend(Protocol):
         or a blob. The secret belongs to no experiment (""), and has the key SECRET."""
 
     @abstractmethod
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         """Return counts and positions. whole: with the due decisions."""
 
     @abstractmethod
@@ -220,7 +220,7 @@ class Store(Backend):
 
     # -- housekeeping --------------------------------------------------------------------------
 
-    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
+    async def save_reader(self, experiment: str, reader: str, taken: ReaderPosition | None) -> None:
         """Keep the position of a reader. None: the reader is gone."""
         await self.put(experiment, ReaderState(reader, taken))
 
@@ -231,7 +231,7 @@ class Store(Backend):
         kept = [KeptMark(identity, value, 0, keep_until) for identity, value in marks.items()]
         await self.put(experiment, Marks(kept))
 
-    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
+    async def trim(self, experiment: str, cut: Trim, limit: int) -> int:
         return await self.remove(experiment, cut, limit)
 
     async def erase(self, experiment: str, erasure: Erasure) -> None:
