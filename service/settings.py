@@ -187,7 +187,7 @@ class Settings(BaseSettings):
         "info", description="Lowest level of the log."
     )
     log_format: Literal["auto", "console", "json"] = Field(
-        "auto", description="Of the log on stderr; auto: console on a terminal, else json."
+        "auto", description="Format of the log on stderr; auto: console on a terminal, else json."
     )
     snapshot_every_events: PositiveInt = Field(
         20_000,
@@ -249,17 +249,17 @@ class Settings(BaseSettings):
     )
     max_body_bytes: PositiveInt = 1_048_576
     max_artifact_bytes: PositiveInt = Field(
-        268_435_456, description="Of one trained version, as the trainer hands it over."
+        268_435_456, description="Most bytes of one trained version, as the trainer hands it over."
     )
     experiment_memory_bytes: PositiveInt = Field(
         536_870_912,
-        description="That an experiment may take, by an estimate from its definition and its arms.",
+        description="Most memory of an experiment, estimated from its definition and its arms.",
     )
     max_arms: PositiveInt = Field(10_000, description="Arms in one request.")
     max_top_k: PositiveInt = 100
     max_decision_bytes: PositiveInt = Field(
         1_048_576,
-        description="Of one decision in the log, where the request names its arms.",
+        description="Most bytes of one decision in the log, where the request names its arms.",
     )
     max_select_memory_bytes: PositiveInt = Field(
         1_073_741_824, description="Memory that one decision may take, by an estimate."

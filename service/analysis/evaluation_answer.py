@@ -13,7 +13,7 @@ IntervalEnds = Annotated[
 
 
 class EstimateAnswer(BaseModel):
-    value: float = Field(description="As `metric` says.")
+    value: float = Field(description="Estimated `metric`.")
     standard_error: float
     interval: IntervalEnds = Field(description="Student's t on the effective sample.")
 
@@ -24,7 +24,7 @@ class EstimateAnswer(BaseModel):
 
 class PolicyEvaluation(BaseModel):
     policy: str
-    never_ran: bool = Field(description="It is of `definition`, or a shadow.")
+    never_ran: bool = Field(description="True of a policy of `definition`, or a shadow.")
     learned_from: int | None = Field(
         description="Rewards that it had learned from at the last of the decisions: of none it is "
         "refused. Null: its kind does not learn."
@@ -45,14 +45,14 @@ class PolicyEvaluation(BaseModel):
     )
     unsupported_arms: dict[str, float] = Field(description="The same by arm, largest first.")
     estimates: dict[str, EstimateAnswer] = Field(
-        description="By estimator: ips, snips, dr, switch_dr. Empty where refused."
+        description="Estimates by ips, snips, dr and switch_dr. Empty where refused."
     )
     direct_method: float | None = Field(
         description="The model of rewards alone, for reference: its bias is not known, so that it "
         "has no interval. Null where refused."
     )
     uplift: float | None = Field(
-        description="How much more than the log it would have earned, by dr. Null where refused."
+        description="What it would have earned more than the log, by dr. Null where refused."
     )
     uplift_interval: IntervalEnds | None
     anytime_interval: IntervalEnds | None = Field(
@@ -61,9 +61,9 @@ class PolicyEvaluation(BaseModel):
     uplift_anytime: IntervalEnds | None = Field(
         description="Interval of uplift that holds at all times at once. Null but for shadows."
     )
-    decisions: int = Field(description="That it was evaluated on.")
+    decisions: int = Field(description="Decisions that it was evaluated on.")
     logged: float | None = Field(description="Mean of `metric` over these, as they were made.")
-    since: str | None = Field(description="Of the first of them.")
+    since: str | None = Field(description="Time of the first of them.")
 
 
 class LoggedValue(BaseModel):
@@ -77,9 +77,9 @@ class LoggedValue(BaseModel):
 class EvaluationAnswer(BaseModel):
     experiment: str
     sentence: str = Field(description="What to conclude.")
-    decisions: int = Field(description="That were evaluated on.")
-    since: str | None = Field(description="Of the first of them.")
-    until: str | None = Field(description="Of the last.")
+    decisions: int = Field(description="Decisions that were evaluated on.")
+    since: str | None = Field(description="Time of the first of them.")
+    until: str | None = Field(description="Time of the last.")
     frozen: bool
     shadows: bool = Field(description="Policies are the shadows of the experiment.")
     metric: Literal["reward_per_decision", "reward_of_first_slot"] = Field(

@@ -35,7 +35,7 @@ class EvaluationRequest:
     """What to evaluate.
 
     policies      live ones and shadows; None: all live ones, but only where nothing is defined
-    shadows       evaluate all shadows, each on the decisions since it was defined as it is now
+    shadows       evaluate all shadows, each on the decisions since its present definition
     definitions   of policies that never ran, by name
     freeze        as they stood before the first of the decisions; else each as it learned
     own           weights by the propensity of the assigned policy alone

@@ -42,7 +42,7 @@ class ExperimentHealth(BaseModel):
 class Quarantine(BaseModel):
     name: str
     position: int | None = Field(
-        description="Of the event that cannot be folded; null: the log itself is lost."
+        description="Position of the event that cannot be folded; null: the log itself is lost."
     )
     reason: str
 
@@ -100,10 +100,10 @@ class PolicyHistory(BaseModel):
     count: list[int] = Field(description="Rewards settled.")
     total: list[float]
     squares: list[float]
-    decisions: list[int] = Field(description="Of this process.")
+    decisions: list[int] = Field(description="Decisions of this process.")
     propensity: list[float | None] = Field(description="Running mean, of the shown arm.")
     entropy: list[float | None] = Field(description="Running mean, nats.")
-    share: list[float] = Field(description="Of the traffic that names no policy.")
+    share: list[float] = Field(description="Share of the traffic that names no policy.")
 
 
 class HistoryAnswer(BaseModel):
@@ -113,18 +113,18 @@ class HistoryAnswer(BaseModel):
 
 class ArmFigures(BaseModel):
     arm: str
-    active: bool = Field(description="In the catalogue; else it is retired.")
+    active: bool = Field(description="True in the catalogue; else it is retired.")
     impressions: int = Field(description="Settled: shown, and known what came of it.")
     total: float = Field(description="Sum of rewards; of clicks, their count.")
     mean_reward: float | None
     mean_reward_interval: tuple[float, float] | None = Field(description="95 percent.")
-    share: float = Field(description="Of the impressions of all arms.")
+    share: float = Field(description="Share of the impressions of all arms.")
 
 
 class ArmFiguresAnswer(BaseModel):
     found: int = Field(description="Arms that match, on all pages.")
     since: int = Field(description="Log position from which on arms are counted.")
-    impressions: int = Field(description="Of all arms.")
+    impressions: int = Field(description="Impressions of all arms.")
     arms: list[ArmFigures]
 
 

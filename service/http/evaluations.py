@@ -102,7 +102,7 @@ class EvaluationJob(BaseModel):
     state: RunState = Field(
         description="`waiting` for others, `running`, or ended: `done`, `failed`, `cancelled`."
     )
-    seconds: float | None = Field(description="How long it has run, or ran. Null: it waits.")
+    seconds: float | None = Field(description="Seconds that it has run, or ran. Null: it waits.")
     progress: EvaluationProgress | None = Field(description="Null until the log is being read.")
     result: EvaluationAnswer | None = Field(description="Null unless it is `done`.")
     problem: Problem | None = Field(description="Why it has `failed`; else null.")
@@ -130,7 +130,9 @@ def _problem_of(fault: BaseException) -> Problem:
     return problem(500, "evaluation-failed", "The evaluation failed", detail)
 
 
-EvaluationId = Annotated[str, Path(description="As the start of the evaluation was answered.")]
+EvaluationId = Annotated[
+    str, Path(description="Id from the answer to the start of the evaluation.")
+]
 
 ACCEPTED: dict[int | str, dict[str, Any]] = {
     202: {
@@ -190,7 +192,7 @@ async def cancel_evaluation(id: EvaluationId, state: StateDep, services: Service
     responses=problems(404, 503),
 )
 async def get_shadows(state: StateDep, services: ServicesDep) -> Response:
-    """Estimate what each shadow would have earned on the decisions since it was defined as it is:
+    """Estimate what each shadow would have earned on the decisions since its present definition:
     the intervals to watch are `anytime_interval` and `uplift_anytime`. The log is read in a process
     of its own, from where the last look stopped, and the answer is kept for ten times as long as
     that took, ten seconds at least."""

@@ -55,7 +55,7 @@ class VisitBody(Body):
         description="The import's own: the same id is the same visit, whenever it comes."
     )
     at: Annotated[AwareDatetime, Field(strict=False)] = Field(
-        description="When it was: ISO 8601 with its zone, or unix seconds."
+        description="Time of the visit: ISO 8601 with its zone, or unix seconds."
     )
     context: InlineValues = Field({}, description="Features of the user and the moment, by name.")
     arms: Annotated[list[ArmId | ArmBody], Field(min_length=1, fail_fast=True)] | None = Field(
@@ -66,7 +66,7 @@ class VisitBody(Body):
         description="Chance with which it was shown."
     )
     probabilities: Annotated[list[Chance], Field(fail_fast=True)] | None = Field(
-        None, description="Of all arms, in their order, where they are known."
+        None, description="Probabilities of all arms, in their order, where they are known."
     )
     reward: Number | None = Field(None, description="Left out: not known; nothing is learned.")
     unit: UnitId | None = Field(None, description="Who it was for; stored only as a keyed hash.")
@@ -160,7 +160,7 @@ Unread = Annotated[Any, PlainValidator(lambda given: given, json_schema_input_ty
 
 
 class ImportBody(Body):
-    policy: Name = Field(description="That learns from the rewards.")
+    policy: Name = Field(description="Policy that learns from the rewards.")
     visits: Annotated[list[Unread], Field(min_length=1)]
     skip_refused: bool = Field(
         False, description="Go on after a visit that is refused; else it is the last one taken up."
@@ -183,7 +183,7 @@ class ImportItem(BaseModel):
 
 class ImportAnswer(BaseModel):
     results: list[ImportItem] = Field(
-        description="Of each visit, in order, as far as they were taken up."
+        description="Result of each visit, in order, as far as they were taken up."
     )
 
 

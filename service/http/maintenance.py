@@ -25,7 +25,7 @@ LARGEST_POSITION = 2**63 - 1
 
 
 class ErasureAnswer(BaseModel):
-    erased: dict[str, ErasedCount] = Field(description="By experiment.")
+    erased: dict[str, ErasedCount] = Field(description="Counts by experiment.")
 
 
 class ReaderBody(Body):
@@ -48,7 +48,7 @@ async def erase_unit(
     grant: GrantDep,
     by: AuthorDep,
     request: Request,
-    experiment: Annotated[Name | None, Query(description="From this one alone (all).")] = None,
+    experiment: Annotated[Name | None, Query(description="Experiment to erase from (all).")] = None,
 ) -> ErasureAnswer:
     """Erase all that the log holds of a unit: its decisions and what came of them. Answered once it
     is gone; the same call again is safe. 409: rows are left that may be the unit's, under a secret
@@ -64,7 +64,7 @@ async def erase_unit(
 
 class Skip(Body):
     position: int = Field(
-        ge=1, le=LARGEST_POSITION, description="Of the event that cannot be folded."
+        ge=1, le=LARGEST_POSITION, description="Position of the event that cannot be folded."
     )
 
 

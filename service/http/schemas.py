@@ -50,7 +50,7 @@ class Problem(BaseModel):
     request_id: str | None = Field(
         None,
         exclude_if=lambda name: name is None,
-        description="Of a 5xx: what the log has of the request is under this id.",
+        description="Id of a request that failed with 5xx, as in the service's log.",
     )
 
 
@@ -85,7 +85,7 @@ class PolicyAnswer(BaseModel):
 
     policy: str
     settings: AnyPolicy
-    revision: int = Field(description="Of the experiment.")
+    revision: int = Field(description="Revision of the experiment.")
     restarted: dict[str, str] = Field(
         description="The policy, where it starts from the prior, and why."
     )
@@ -124,18 +124,24 @@ class FeaturesBody(Body):
 
 
 class HeadHealthAnswer(BaseModel):
-    smallest_eigenvalue: float = Field(description="Of A, over all directions.")
-    condition_number: float = Field(description="Largest over smallest eigenvalue.")
-    effective_rank: float = Field(description="Directions that rewards came from, in effect.")
+    smallest_eigenvalue: float = Field(description="Smallest eigenvalue of the precision matrix A.")
+    condition_number: float = Field(description="Largest over smallest eigenvalue of A.")
+    effective_rank: float = Field(
+        description="Effective number of directions that rewards came from."
+    )
     effective_count: float
     noise: float
-    digest: str = Field(description="Of all its bits: replicas at one position have the same.")
+    digest: str = Field(
+        description="Digest of all its bits: replicas at one position have the same."
+    )
 
 
 class VersionEntry(BaseModel):
-    version: int | None = Field(None, description="That serves from here; null: a change.")
+    version: int | None = Field(None, description="Version that serves from here; null: a change.")
     watermark: int | None = Field(None, description="Log position that it was trained to.")
-    change: str | None = Field(None, description="Where the world was found to have changed.")
+    change: str | None = Field(
+        None, description="Part of the world that was found to have changed."
+    )
     position: int
     at: float
 

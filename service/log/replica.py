@@ -102,7 +102,7 @@ class Replica:
     row            the highest number of a decision row that this process knows
     losses         times that the log had lost events or decision rows
     lost_to        the last position that this process knows to have been lost
-    unlogged       losses that the log does not tell of yet
+    unlogged       losses not yet logged
     """
 
     def __init__(

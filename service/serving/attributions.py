@@ -33,7 +33,7 @@ class Moved(BaseModel):
 
 class MemberAnswer(BaseModel):
     member: str = Field(description="A regression of `auto`.")
-    weight: float = Field(description="By how well it predicted the latest rewards.")
+    weight: float = Field(description="Weight by how well it predicted the latest rewards.")
     mean: float
 
 
