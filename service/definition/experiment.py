@@ -80,7 +80,7 @@ class RewardRules(Model):
         description="Smallest and largest reward, at least 1e-12 apart; others are refused. It is "
         "what one false report can do (below): no wider than honest rewards are.",
     )
-    wait_seconds: Seconds = Field(600.0, description="Until `reward_by`.")
+    wait_seconds: Seconds = Field(600.0, description="Seconds from the decision to `reward_by`.")
     accept_seconds: Seconds = Field(
         7 * 86_400.0, description="After `reward_by`, until `accept_until`."
     )

@@ -23,7 +23,7 @@ MOST_FEATURES = 6
 
 class Moved(BaseModel):
     feature: str | None = Field(
-        description="With its value, where it is a category; null: all smaller ones together."
+        description="Name, with the value of a category; null: all smaller ones together."
     )
     contribution: float = Field(
         description="What the mean would lose without it. Of a linear head and of `auto` these add "
