@@ -138,7 +138,7 @@ class TooLarge(Refused):
 
 
 class TooManyRequests(Refused):
-    """retry_after_s: when one would pass again."""
+    """Refusal by a rate. retry_after_s: when one would pass again."""
 
     status = 429
     slug = "too-many-requests"
@@ -198,8 +198,8 @@ class StoreReplaced(StoreUnavailable):
 
 
 class Quarantined(StoreUnavailable):
-    """position: of the event that cannot be folded; None: the log itself is lost or cannot be read.
-    reason: why, for people."""
+    """Experiment whose log cannot be folded. position: of the event that cannot be folded; None:
+    the log itself is lost or cannot be read. reason: why, for people."""
 
     def __init__(self, experiment: str, position: int | None, reason: str) -> None:
         why = reason

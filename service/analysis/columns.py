@@ -187,7 +187,7 @@ class Columns:
         return meta, arrays
 
     def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
-        """Restore what `parts` gave. Raises KeyError or ValueError where it does not fit."""
+        """Restore what `dump` gave. Raises KeyError or ValueError where it does not fit."""
         self._makers = {name: place for place, name in enumerate(meta["makers"])}
         self.slates, self.without_probabilities = meta["slates"], meta["without_probabilities"]
         self.shortlists = Counter(meta["shortlists"])

@@ -324,7 +324,7 @@ class DecisionHistory:
 
     @classmethod
     def restored(cls, kept: bytes) -> "DecisionHistory":
-        """Restore a history from what `kept` gave. Raises Damaged or UnknownSchema."""
+        """Restore a history from what `dump` gave. Raises Damaged or UnknownSchema."""
         meta, arrays = codec.unpack(kept, HISTORY_LAYOUT)
         found = cls()
         found.place = msgspec.convert(meta["place"], LogPlace)

@@ -22,7 +22,8 @@ KEPT_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """key: the id of its caller's key; empty where keys are off."""
+    """Evaluation that waits, runs or has ended. key: the id of its caller's key; empty where keys
+    are off."""
 
     id: str
     experiment: str

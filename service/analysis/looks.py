@@ -25,7 +25,8 @@ LOOK_LAYOUT = 1
 
 
 class Look:
-    """stop: the last position before the first decision that does not count yet."""
+    """Look at a log that goes on where the last one stopped. stop: the last position before the
+    first decision that does not count yet."""
 
     def __init__(
         self,

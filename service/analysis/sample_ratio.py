@@ -23,7 +23,7 @@ MOST_COUNTED_ARMS = 10_000
 
 @dataclass(frozen=True)
 class Mismatch:
-    """what: `arm` or `policy`."""
+    """Name that was drawn too often or too rarely. what: `arm` or `policy`."""
 
     what: str
     name: str

@@ -98,7 +98,8 @@ def _mismatch(outcomes: Outcomes) -> Mismatch | None:
 
 
 class _Judge:
-    """starts: of the policies that share the traffic, the control among them."""
+    """Judge of the policies of one experiment. starts: of the policies that share the traffic, the
+    control among them."""
 
     def __init__(
         self, outcomes: Outcomes, definitions: Definitions, control: str, starts: dict[str, Start]

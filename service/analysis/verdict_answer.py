@@ -37,7 +37,7 @@ class PolicyMean(BaseModel):
 class Uplift(BaseModel):
     """Uplift of a policy over the control: reward per decision."""
 
-    policy: str | None = Field(description="null: everything but the control.")
+    policy: str | None = Field(description="Policy; null: everything but the control.")
     state: VerdictState
     sentence: str
     since: str

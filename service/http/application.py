@@ -1,4 +1,4 @@
-"""create_app: the HTTP application over the parts of a process. The only composition of routes."""
+"""The HTTP application over the parts of a process. The only composition of routes."""
 
 from collections.abc import Sequence
 from functools import cache

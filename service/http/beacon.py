@@ -37,7 +37,8 @@ class Activation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BeaconBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """activate: decisions that were shown, before the rewards; rewards: as in /reward/batch."""
+    """Body of a beacon. activate: decisions that were shown, before the rewards; rewards: as in
+    /reward/batch."""
 
     key: str | None = None
     activate: list[Activation] = []

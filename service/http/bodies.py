@@ -207,7 +207,8 @@ class SelectAnswer(msgspec.Struct):
         str, Meta(description="policy/version@position: names the head exactly.")
     ]
     logged: Annotated[
-        bool, Meta(description="false: the log was gone, the decision waits in memory.")
+        bool,
+        Meta(description="Whether it is logged; false: the log was gone, and it waits in memory."),
     ]
     reward_by: RequestedTime
     accept_until: RequestedTime

@@ -29,7 +29,9 @@ class ExperimentHealth(BaseModel):
     revision: int
     position: int = Field(description="Log position the state stands at.")
     recovered: bool = Field(description="Folded to the log's end once.")
-    snapshot_age_seconds: float | None = Field(description="null: none by this process.")
+    snapshot_age_seconds: float | None = Field(
+        description="Age of the last snapshot; null: none by this process."
+    )
     arms: int
     policies: list[str]
     control: str | None = Field(description="Policy that the verdict compares the others with.")
@@ -79,7 +81,7 @@ class RewardScaleAnswer(BaseModel):
 
 class PolicyFigures(PolicyState):
     traffic: float = Field(description="Its part of the traffic that names no policy.")
-    decisions: int | None = Field(description="null: the log, which counts them, is gone.")
+    decisions: int | None = Field(description="Decisions in the log; null while it is gone.")
     settled: int
     total: float
     squares: float

@@ -59,7 +59,8 @@ class Request(NamedTuple):
 
 
 class Route(NamedTuple):
-    """stage: under which the duration is observed; None: it is not."""
+    """Route of decisions and rewards. stage: under which the duration is observed; None: it is
+    not."""
 
     path: str
     handle: Callable[[Request], Awaitable[bytes]]

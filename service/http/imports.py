@@ -168,7 +168,8 @@ class ImportBody(Body):
 
 
 class ImportItem(BaseModel):
-    """status: as of a route of its own. answer: whether it was there before; null: see problem."""
+    """Result of one visit. status: as of a route of its own. answer: whether it was there before;
+    null: see problem."""
 
     status: int
     answer: ImportStatus | None = None

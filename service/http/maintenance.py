@@ -69,7 +69,9 @@ class Skip(Body):
 
 
 class SkipAnswer(BaseModel):
-    served: bool = Field(description="false: another event cannot be folded.")
+    served: bool = Field(
+        description="Whether it is served again; false: another event cannot be folded."
+    )
 
 
 @router.post("/experiments/{experiment}/skips", responses=problems(400, 404, 409, 503))

@@ -184,7 +184,7 @@ class VersionAnswer(BaseModel):
 
 class Health(BaseModel):
     status: Literal["ok", "starting", "degraded", "failed"] = Field(
-        description="starting: the log is being recovered, and other requests are refused; "
+        description="Status. starting: the log is being recovered, and other requests are refused; "
         "degraded: the log is gone at present; failed: the store is damaged, and the service's "
         "own log says how."
     )

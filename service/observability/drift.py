@@ -209,9 +209,9 @@ class RewardDrift:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """error: mean distance of predicted from observed mean, over tenths of the predictions, as a
-    share of the reward's range; ratio: predicted over observed sum, None where that is not above 0;
-    bias: predicted less observed sum, in standard errors."""
+    """Calibration of predictions. error: mean distance of predicted from observed mean, over tenths
+    of the predictions, as a share of the reward's range; ratio: predicted over observed sum, None
+    where that is not above 0; bias: predicted less observed sum, in standard errors."""
 
     error: float
     ratio: float | None

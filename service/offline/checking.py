@@ -28,7 +28,8 @@ FindingLevel = Literal["fault", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """path: of the setting, dotted (`policies.main.alpha`); empty for the file as a whole."""
+    """Fault or warning of a file. path: of the setting, dotted (`policies.main.alpha`); empty for
+    the file as a whole."""
 
     level: FindingLevel
     path: str

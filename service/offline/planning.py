@@ -95,7 +95,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class StoragePlan:
-    """days: that decisions are kept, at least until they can no longer be rewarded."""
+    """Size of a log to come. days: that decisions are kept, at least until they can no longer be
+    rewarded."""
 
     experiment: str
     store: StoreKind

@@ -93,7 +93,8 @@ class DefinitionPlan(NamedTuple):
 
 
 class Admin:
-    """memory_bytes: estimated memory that an experiment may take."""
+    """Changes of definitions, arms and policies. memory_bytes: estimated memory that an experiment
+    may take."""
 
     def __init__(self, log: Log, store: Store, memory_bytes: int) -> None:
         self._log, self._store, self._memory_bytes = log, store, memory_bytes

@@ -39,7 +39,7 @@ class MemberAnswer(BaseModel):
 
 class CandidateAnswer(BaseModel):
     arm: str
-    probability: float | None = Field(description="null: it was imported without.")
+    probability: float | None = Field(description="Probability; null: it was imported without.")
     mean: float | None = Field(description="Under the head as it is now.")
     width: float | None = Field(description="Posterior standard deviation, likewise.")
     bonus: float | None = Field(None, description="What an optimistic rule adds to the mean.")

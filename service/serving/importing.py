@@ -256,7 +256,8 @@ class Importer:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """kept: the log has the row. learns: the reward that the log lacks, if there is one."""
+    """Visit compared with the log. kept: the log has the row. learns: the reward that the log
+    lacks, if there is one."""
 
     row: Decision
     kept: bool

@@ -41,8 +41,8 @@ class NetPlan:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """network: features of mean square 1 over the rows; output: (w, b), a column an output;
-    unseen: the first row that no gradient came from."""
+    """Net that was fitted. network: features of mean square 1 over the rows; output: (w, b), a
+    column an output; unseen: the first row that no gradient came from."""
 
     network: Network
     output: tuple[Array, Array]

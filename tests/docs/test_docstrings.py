@@ -23,7 +23,7 @@ LEFT = (
 """Paths of modules that are not gone through yet. Add none."""
 
 FRAGMENT = re.compile(
-    r"(?:Of|As|At|Before|Beside|Between|By|For|From|In|On|That|Those|To|Until|Whoever|Whose|With"
+    r"[a-z_]+:|(?:Of|As|At|Before|Beside|Between|By|For|From|In|On|That|Those|To|Until|Whoever|Whose|With"
     r"|Without)\b"
 )
 
@@ -67,6 +67,7 @@ def test_only_modules_with_fragments_are_left(path: str) -> None:
         ('STEP = 1\n"""Seconds between two looks."""', False),
         ('STEP = 1\n"""Between two looks."""', True),
         ('class A:\n    """Of a decision."""', True),
+        ('def f(rows):\n    """rows: of a decision."""', True),
         ('class A:\n    x: int = Field(description="Of a decision.")', True),
         ('class A:\n    x: int = Field(description="Position of a decision.")', False),
     ],

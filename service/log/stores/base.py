@@ -177,7 +177,7 @@ def expect_origin(experiment: str, origin: int, position: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeptMark:
-    """keep_until: unix seconds, None: for ever."""
+    """Mark as a store keeps it. keep_until: unix seconds, None: for ever."""
 
     identity: str
     value: str

@@ -42,7 +42,7 @@ from service.log.stores.store import SECRET, START, Cursor, Keyed, KeyedValues, 
 
 @dataclass(slots=True)
 class _Experiment:
-    """events: by position, those that are kept."""
+    """Log of one experiment. events: by position, those that are kept."""
 
     position: int = 0
     digest: str = ""

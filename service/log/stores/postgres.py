@@ -222,7 +222,8 @@ FORGET_BLOBS = (
 
 
 class PostgresStore(Store):
-    """readonly: a follower (trainer, audit, export). It neither creates tables nor writes."""
+    """Store on PostgreSQL. readonly: a follower (trainer, audit, export). It neither creates tables
+    nor writes."""
 
     shared = True
 

@@ -41,7 +41,7 @@ REDIS_TIMEOUTS = RedisTimeouts()
 
 
 class RedisStore(Store):
-    """replicas: of Redis that must hold a commit before it counts as durable."""
+    """Store on Redis. replicas: of Redis that must hold a commit before it counts as durable."""
 
     shared = True
 

@@ -37,7 +37,8 @@ URL_PREFIX = "sqlite:///"
 
 
 class SqliteStore(Store):
-    """readonly: a follower (trainer, audit, export). It needs no lock and sees every commit."""
+    """Store in a file of SQLite. readonly: a follower (trainer, audit, export). It needs no lock
+    and sees every commit."""
 
     shared = False
     durability = "An acknowledged write survives kill -9 and power loss of the host."
