@@ -23,7 +23,7 @@ from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores import open_store
 from service.log.stores.base import Append, DecisionRow
-from service.offline.planning import ROW_BYTES
+from service.offline.planning import MEASURED_ROW_BYTES
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.tables import aligned
@@ -61,7 +61,7 @@ async def row_overheads(url: str) -> list[int]:
     store, rng = open_store(url), Random(1)
     await store.open()
     await store.commit([Append("zooplus", b"", {})])
-    for size in ROW_BYTES:
+    for size in MEASURED_ROW_BYTES:
         before, content = await held(url), 0
         count = DECISIONS if size < 3_000 else DECISIONS // 4
         for number in range(count // TOGETHER):
@@ -125,7 +125,10 @@ async def main() -> None:
     options = parser.parse_args()
     if options.rows:
         for url in options.urls:
-            print(url.partition("://")[0], *zip(ROW_BYTES, await row_overheads(url), strict=True))
+            print(
+                url.partition("://")[0],
+                *zip(MEASURED_ROW_BYTES, await row_overheads(url), strict=True),
+            )
         return
     rows = [("store", "bytes a decision")]
     for url in options.urls:

@@ -9,7 +9,7 @@ from typing import Any
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints, temporary_folder
 from service.analysis.jobs import Jobs
-from service.analysis.running import Worker
+from service.analysis.running import EvaluationWorker
 from service.analysis.verdicts import Verdicts
 from service.clock import SYSTEM, Clock
 from service.definition.experiment import load_definition
@@ -17,7 +17,7 @@ from service.errors import ConfigurationError, Conflict, Invalid
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
-from service.housekeeping.sizes import Sizes
+from service.housekeeping.sizes import SizeMeter
 from service.http.lifecycle import Lifecycle
 from service.http.overload import Overload
 from service.http.protocol import connection_limit
@@ -55,7 +55,7 @@ private network or a proxy that asks who it is: FORAGE_OPEN=true."""
 
 
 def check_exposure(settings: Settings) -> None:
-    """Before anything listens. Raises ConfigurationError where others could reach a service without
+    """Raise ConfigurationError, before anything listens, where others could reach a service without
     keys and nobody said that this is meant."""
     if settings.keys is not None:
         if settings.open:
@@ -160,8 +160,8 @@ def assemble(
     clock: Clock = SYSTEM,
     rng: Random | None = None,
 ) -> Services:
-    """The parts over an open store. Raises ConfigurationError for a file of keys that cannot be
-    read."""
+    """Assemble the parts over an open store. Raises ConfigurationError for a file of keys that
+    cannot be read."""
     telemetry, sealer = Telemetry(clock), TokenSealer(secrets, rng)
     connections, max_connections = set[Any](), connection_limit(settings)
     telemetry.connections.set_function(connections.__len__)
@@ -193,7 +193,7 @@ def assemble(
         Expiry(log, store, settlements, settings.expiry_seconds),
         Admin(log, store, settings.experiment_memory_bytes),
         Retention(log, store, settings, telemetry),
-        Sizes(log, store, telemetry),
+        SizeMeter(log, store, telemetry),
         Eraser(log, store, sealer, telemetry, kept),
         Importer(log, store, sealer, settings.max_arms),
         Access(settings.keys, telemetry, clock),
@@ -208,13 +208,13 @@ def assemble(
         Addresses(settings.trusted_proxies),
         history,
         Overview(log, store, telemetry, history, clock),
-        Jobs(Worker(*bounds), clock, rng),
-        Verdicts(Worker(*bounds), Worker(*bounds), log, telemetry),
+        Jobs(EvaluationWorker(*bounds), clock, rng),
+        Verdicts(EvaluationWorker(*bounds), EvaluationWorker(*bounds), log, telemetry),
     )
 
 
 def _warn_of_large(services: Services) -> None:
-    """Of what the log has, which is served whatever it takes."""
+    """Warn about existing experiments that are too large; they are served anyway."""
     quota = services.settings.experiment_memory_bytes
     for name, state in services.log.replicas.states.items():
         if (taken := sum(footprint_of(state).values())) > quota:

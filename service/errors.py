@@ -4,18 +4,18 @@ ForageError
 |- Refused                      the caller's fault; carries an HTTP status and the path of the fault
 |  |- Invalid           422     the request is well-formed and wrong
 |  |- Unauthorized      401     no key, or not one that holds
-|  |- Forbidden         403     the key is not good for this
+|  |- Forbidden         403     the key lacks permission
 |  |- ForeignOrigin     403     a page of an origin that no setting lists
 |  |- Misdirected       421     a host that this service does not answer for
 |  |- NotFound          404
 |  |- Conflict          409     the same identity with another value
 |  |- UnknownSecret     409     the log has units that were hashed under another secret
-|  |- Exhausted         409     nothing more can be learned of this arm
+|  |- Exhausted         409     the arm can take no further rewards
 |  |- Gone              410     too late
 |  |- PreconditionFailed 412    another revision than If-Match named
 |  |- TooLarge          413     more bytes than the key may send
 |  |- TooManyRequests   429     more than the rate of the key
-|  |  `- Busy           429     too many evaluations or verdicts are under way
+|  |  `- Busy           429     too many evaluations or verdicts are running
 |  |- Starting          503     the log is still being recovered
 |  |- Overloaded        503     too many requests are under way
 |  `- Overdue           504     its caller has stopped waiting: nothing was done
@@ -74,31 +74,31 @@ class Invalid(Refused):
 class Unauthorized(Refused):
     status = 401
     slug = "unauthorized"
-    title = "This needs a key"
+    title = "A valid key is required"
 
 
 class Forbidden(Refused):
     status = 403
     slug = "forbidden"
-    title = "The key is not good for this"
+    title = "The key lacks permission"
 
 
 class ForeignOrigin(Refused):
     status = 403
     slug = "foreign-origin"
-    title = "This origin is not listed"
+    title = "The origin is not allowed"
 
 
 class Misdirected(Refused):
     status = 421
     slug = "misdirected"
-    title = "This service does not answer for that host"
+    title = "The host is not allowed"
 
 
 class NotFound(Refused):
     status = 404
     slug = "not-found"
-    title = "There is no such thing"
+    title = "Not found"
 
 
 class Conflict(Refused):
@@ -110,25 +110,25 @@ class Conflict(Refused):
 class UnknownSecret(Refused):
     status = 409
     slug = "unknown-secret"
-    title = "The log has units of a secret that this process does not know"
+    title = "The log has units of an unknown secret"
 
 
 class Exhausted(Refused):
     status = 409
     slug = "exhausted"
-    title = "Nothing more can be learned of this arm"
+    title = "The arm can take no further rewards"
 
 
 class Gone(Refused):
     status = 410
     slug = "too-late"
-    title = "The time for this has passed"
+    title = "Too late"
 
 
 class PreconditionFailed(Refused):
     status = 412
     slug = "precondition-failed"
-    title = "The experiment has another revision"
+    title = "The revision does not match"
 
 
 class TooLarge(Refused):
@@ -138,11 +138,11 @@ class TooLarge(Refused):
 
 
 class TooManyRequests(Refused):
-    """retry_after_s: when one would pass again."""
+    """Refusal by a rate. retry_after_s: when one would pass again."""
 
     status = 429
     slug = "too-many-requests"
-    title = "The key has a rate, and it is reached"
+    title = "Rate limit exceeded"
 
     def __init__(self, detail: str, retry_after_s: int) -> None:
         super().__init__(detail)
@@ -151,7 +151,7 @@ class TooManyRequests(Refused):
 
 class Busy(TooManyRequests):
     slug = "busy"
-    title = "Too many evaluations are under way"
+    title = "Too many evaluations are running"
 
 
 class Starting(Refused):
@@ -175,7 +175,7 @@ class Overloaded(Refused):
 class Overdue(Refused):
     status = 504
     slug = "overdue"
-    title = "The time that the caller waits is over"
+    title = "The caller's deadline has passed"
 
     def __init__(self) -> None:
         super().__init__("nothing was changed: it was not begun in time")
@@ -198,8 +198,8 @@ class StoreReplaced(StoreUnavailable):
 
 
 class Quarantined(StoreUnavailable):
-    """position: of the event that cannot be folded; None: the log itself is lost or cannot be read.
-    reason: why, for people."""
+    """Experiment whose log cannot be folded. position: of the event that cannot be folded; None:
+    the log itself is lost or cannot be read. reason: why, for people."""
 
     def __init__(self, experiment: str, position: int | None, reason: str) -> None:
         why = reason

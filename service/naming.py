@@ -8,10 +8,10 @@ from itertools import islice
 from service.errors import NotFound
 
 NAME_CHARACTERS = 48
-"""Of a name that is repeated."""
+"""Most characters of a name that is repeated."""
 LIST_CHARACTERS = 90
-"""Of a list of names: message, name and list fit into a problem's 200."""
-SEARCHED, COMPARED, COMPARED_CHARACTERS = 1_000, 100, 64
+"""Most characters of a list of names: message, name and list fit into a problem's 200."""
+SEARCHED_NAMES, COMPARED_NAMES, COMPARED_CHARACTERS = 1_000, 100, 64
 """Known names that are searched for the nearest, and of them those of a similar length that are
 compared, which takes 20 ms at most: a catalogue may have a million."""
 
@@ -45,8 +45,8 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     """Find the known name that is most like a wrong one, whatever the case of its letters."""
     if len(name) > COMPARED_CHARACTERS:
         return None
-    similar = (each for each in islice(known, SEARCHED) if abs(len(each) - len(name)) <= 3)
-    by_case = {each.lower(): each for each in islice(similar, COMPARED)}
+    similar = (each for each in islice(known, SEARCHED_NAMES) if abs(len(each) - len(name)) <= 3)
+    by_case = {each.lower(): each for each in islice(similar, COMPARED_NAMES)}
     found = difflib.get_close_matches(name.lower(), by_case, 1)
     return by_case[found[0]] if found else None
 
@@ -59,6 +59,6 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
 
 def not_found(what: str, name: str, known: Collection[str], path: str = "") -> NotFound:
-    """The error for a name of a policy, an arm or an experiment that nothing has."""
+    """Return the error for a name of a policy, an arm or an experiment that nothing has."""
     say = f"there is no {what} {quoted(name)}{suggestion(name, known)}"
     return NotFound(say, path=path or what)

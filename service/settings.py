@@ -34,13 +34,13 @@ from service.errors import ConfigurationError
 from service.security.addresses import IpNetwork, network_of
 from service.security.hosts import host_of, origin_of
 
-PREFIX = "FORAGE_"
+ENVIRONMENT_PREFIX = "FORAGE_"
 
 ENV_FILE = "FORAGE_ENV_FILE"
 ENCODING = "utf-8-sig"
-"""Of that file: UTF-8, with or without a byte order mark."""
+"""Encoding of that file: UTF-8, with or without a byte order mark."""
 
-SECRETS = ("store", "token_keys", "key")
+SECRET_SETTINGS = ("store", "token_keys", "key")
 """Settings whose value may stand in a file: FORAGE_KEY_FILE names one that holds FORAGE_KEY."""
 
 FILE = "_FILE"
@@ -55,7 +55,8 @@ SERVICE_LINK = re.compile(
 
 
 def is_service_link(setting: str, value: object) -> bool:
-    """Whether Kubernetes set the variable of this setting: FORAGE_PORT=tcp://10.96.0.12:8000."""
+    """Say whether Kubernetes set the variable of this setting:
+    FORAGE_PORT=tcp://10.96.0.12:8000."""
     return setting not in URLS and isinstance(value, str) and "://" in value
 
 
@@ -75,8 +76,8 @@ class _Own(PydanticBaseSettingsSource):
 
 
 def variables_of(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The variables of the environment and those of the file that FORAGE_ENV_FILE names, in upper
-    case."""
+    """Return the variables of the environment and those of the file that FORAGE_ENV_FILE names, in
+    upper case."""
     file = dotenv_values(environment.get(ENV_FILE) or os.devnull, encoding=ENCODING)
     return (
         {name.upper(): value for name, value in environment.items()},
@@ -88,8 +89,8 @@ def secrets_of(*places: Mapping[str, str]) -> dict[str, str]:
     """Read the files of secrets: of each secret, in the first place that has its variable or that
     of its file. Raises ConfigurationError."""
     found = {}
-    for name in SECRETS:
-        variable = f"{PREFIX}{name.upper()}"
+    for name in SECRET_SETTINGS:
+        variable = f"{ENVIRONMENT_PREFIX}{name.upper()}"
         place = next((one for one in places if one.get(variable) or one.get(variable + FILE)), {})
         path = place.get(variable + FILE)
         if not path:
@@ -128,7 +129,7 @@ class Settings(BaseSettings):
     """Every field is an environment variable: `store` is FORAGE_STORE."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file_encoding=ENCODING, extra="ignore", frozen=True
+        env_prefix=ENVIRONMENT_PREFIX, env_file_encoding=ENCODING, extra="ignore", frozen=True
     )
 
     store: str = Field(
@@ -186,7 +187,7 @@ class Settings(BaseSettings):
         "info", description="Lowest level of the log."
     )
     log_format: Literal["auto", "console", "json"] = Field(
-        "auto", description="Of the log on stderr; auto: console on a terminal, else json."
+        "auto", description="Format of the log on stderr; auto: console on a terminal, else json."
     )
     snapshot_every_events: PositiveInt = Field(
         20_000,
@@ -248,17 +249,17 @@ class Settings(BaseSettings):
     )
     max_body_bytes: PositiveInt = 1_048_576
     max_artifact_bytes: PositiveInt = Field(
-        268_435_456, description="Of one trained version, as the trainer hands it over."
+        268_435_456, description="Most bytes of one trained version, as the trainer hands it over."
     )
     experiment_memory_bytes: PositiveInt = Field(
         536_870_912,
-        description="That an experiment may take, by an estimate from its definition and its arms.",
+        description="Most memory of an experiment, estimated from its definition and its arms.",
     )
     max_arms: PositiveInt = Field(10_000, description="Arms in one request.")
     max_top_k: PositiveInt = 100
     max_decision_bytes: PositiveInt = Field(
         1_048_576,
-        description="Of one decision in the log, where the request names its arms.",
+        description="Most bytes of one decision in the log, where the request names its arms.",
     )
     max_select_memory_bytes: PositiveInt = Field(
         1_073_741_824, description="Memory that one decision may take, by an estimate."
@@ -292,7 +293,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
-        """From options, the environment, and the file that FORAGE_ENV_FILE names: the first that
+        """Read options, the environment, and the file that FORAGE_ENV_FILE names: the first that
         has a setting, or names the file of a secret, holds. Raises ConfigurationError."""
         file = os.environ.get(ENV_FILE) or None
         if file is not None:
@@ -310,7 +311,7 @@ class Settings(BaseSettings):
 
             faults = faults_of(error.errors(), dict.fromkeys(cls.model_fields))
             lines = [
-                f"{PREFIX}{fault.path.upper()}{FILE if fault.path in secrets else ''}: "
+                f"{ENVIRONMENT_PREFIX}{fault.path.upper()}{FILE if fault.path in secrets else ''}: "
                 f"{fault.message}"
                 for fault in faults
             ]
@@ -319,28 +320,31 @@ class Settings(BaseSettings):
         return settings
 
     def read_again(self) -> Self:
-        """As they are now, with the same options. Raises ConfigurationError."""
+        """Read the settings as they are now, with the same options. Raises ConfigurationError."""
         return self.read(self._options)
 
     @classmethod
     def ignored(cls, environment: Mapping[str, str]) -> list[str]:
-        """A warning for each variable, of these and of FORAGE_ENV_FILE, that sets nothing."""
-        files = [name + FILE.lower() for name in SECRETS]
+        """Return a warning for each variable, of these and of FORAGE_ENV_FILE, that sets
+        nothing."""
+        files = [name + FILE.lower() for name in SECRET_SETTINGS]
         settings = [*cls.model_fields, *files]
-        known, warnings = {f"{PREFIX}{name.upper()}" for name in settings}, list[str]()
+        known, warnings = {f"{ENVIRONMENT_PREFIX}{name.upper()}" for name in settings}, list[str]()
         own, file = variables_of(environment)
         for name, value in {**file, **own}.items():
-            if not name.startswith(PREFIX) or name == ENV_FILE:
+            if not name.startswith(ENVIRONMENT_PREFIX) or name == ENV_FILE:
                 continue
             if name in known:
-                if is_service_link(name[len(PREFIX) :].lower(), value):
+                if is_service_link(name[len(ENVIRONMENT_PREFIX) :].lower(), value):
                     warnings.append(
                         f"{name}={value} is ignored: Kubernetes sets it beside a Service of this "
                         f"name. enableServiceLinks: false in the pod leaves {name} to you"
                     )
             elif not SERVICE_LINK.fullmatch(name):
-                near = difflib.get_close_matches(name[len(PREFIX) :].lower(), settings, 1, 0.7)
-                named = f": did you mean {PREFIX}{near[0].upper()}?" if near else ""
+                near = difflib.get_close_matches(
+                    name[len(ENVIRONMENT_PREFIX) :].lower(), settings, 1, 0.7
+                )
+                named = f": did you mean {ENVIRONMENT_PREFIX}{near[0].upper()}?" if near else ""
                 hint = named or " (docs/configuration.md)"
                 warnings.append(f"{name} is ignored, it is no setting{hint}")
         return sorted(warnings)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line a row: names to the left, numbers to the right."""
+    """Return a line for each row: names to the left, numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
@@ -12,5 +12,5 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def figure(value: float) -> str:
-    """Two significant digits, or all in front of the point."""
+    """Write two significant digits, or all in front of the point."""
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"

@@ -40,7 +40,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "rate": None,
 }
 Option = tuple[str, Callable[[str], Any], str, str, Any]
-"""Flag, type, metavar, help and default."""
+"""Option of the command: flag, type, metavar, help and default."""
 
 ABOUT: Final = "Replay a world with a known optimum against a Forage service, over HTTP."
 REPLAY: Final = """\
@@ -273,7 +273,7 @@ def _service(command: argparse.ArgumentParser, *more: Option) -> Any:
 
 
 def _key(command: argparse.ArgumentParser) -> str | None:
-    """The key of the environment, or of the file that it names."""
+    """Return the key of the environment, or of the file that it names."""
     key, path = (os.environ.get(name) for name in ("FORAGE_KEY", "FORAGE_KEY_FILE"))
     if not path:
         return key or None

@@ -27,7 +27,7 @@ MORE_IS_BETTER: Final = frozenset(
 
 
 def comparison(runs: Mapping[int, Results]) -> dict[str, Any]:
-    """The machine-readable result; null where something is not known.
+    """Return the machine-readable result; null where something is not known.
 
     A figure that is not known in one seed (a shock that a policy never recovered from) has no mean
     and no worst: it stands in `seeds`.
@@ -103,7 +103,8 @@ UNKNOWN_TRUTH: Final = {False: "ctr", True: "expected_ctr"}
 
 
 def rows(compared: Mapping[str, Any]) -> list[list[str]]:
-    """The table's cells: a heading, the policies by expected CTR. A worst value names its seed."""
+    """Return the table's cells: a heading, the policies by expected CTR. A worst value names its
+    seed."""
     policies: dict[str, dict[str, Any]] = compared["policies"]
     shown = [name for name in COLUMNS if _has_values(name, compared)]
     heading = ["policy"]

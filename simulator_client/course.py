@@ -66,7 +66,7 @@ class Results:
 
     @property
     def mode(self) -> str:
-        """How visits were reported, or whether versions were waited for, in words."""
+        """Way in which visits were reported, or whether versions were waited for, in words."""
         if self.run.rate is not None:
             return f"{in_words(self.run)}, {self.run.rate:g} visits/s"
         if not self.run.wait_for_training:
@@ -115,7 +115,8 @@ def _course(visits: list[Record], groups: Sequence[str], health: list[Health]) -
 
 
 def reference_ctr(results: Results) -> tuple[Array, Array] | None:
-    """Expected CTR of the oracle and of uniform showing at each visit; None: not known."""
+    """Return the expected CTR of the oracle and of uniform showing at each visit; None: not
+    known."""
     if not results.references:
         return None
     starts = [reference.from_visit for reference in results.references] + [results.run.visits]

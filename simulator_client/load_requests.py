@@ -17,7 +17,7 @@ from simulator_client.wire import Origin
 Json = dict[str, Any]
 
 NUMBER: Final = "<number>"
-"""Stands where a request has its number, and is as long as one."""
+"""Text that stands where a request has its number, and is as long as one."""
 NUMBER_DIGITS: Final = len(NUMBER)
 NUMBERS: Final = 10**NUMBER_DIGITS
 CONTEXTS: Final = 512  # drawn contexts; each request puts its own number into one

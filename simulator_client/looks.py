@@ -114,12 +114,12 @@ def thinned(values: Array, first: int = 0) -> tuple[Array, Array]:
 
 
 def height_inches(least: float, policies: int) -> float:
-    """The height of a panel: more lines need more room."""
+    """Return the height of a panel: more lines need more room."""
     return least + 0.2 * max(0, policies - 6)
 
 
 def draw_line(axes: Axes, x: Array, y: Array, policy: str, look: Look, **more: Any) -> None:
-    """A policy's line; its markers start at different points, so that they do not coincide."""
+    """Draw a policy's line; its markers start at different points, so that they do not coincide."""
     every = max(1, len(x) // MARKERS)
     start = (
         list(COLOURS.values()).index(look.colour) if look.colour in COLOURS.values() else 0
@@ -131,7 +131,7 @@ def draw_line(axes: Axes, x: Array, y: Array, policy: str, look: Look, **more: A
 
 
 def draw_bound(axes: Axes, values: Array, label: str, linestyle: str) -> None:
-    """A black line that bounds what can be reached."""
+    """Draw a black line that bounds what can be reached."""
     axes.plot(*thinned(values), color="black", linestyle=linestyle, linewidth=1.1, label=label)
 
 
@@ -151,7 +151,7 @@ def visits_axis(axes: Axes, visits: int, shock_at: int | None, *, label: bool = 
 
 
 def legend_below(figure: Figure, grid: Sequence[Axes]) -> None:
-    """One legend for all panels, each entry once, in as many columns as there is room for."""
+    """Draw one legend for all panels, each entry once, in as many columns as there is room for."""
     entries: dict[str, Artist] = {}
     for axes in grid:
         handles, labels = axes.get_legend_handles_labels()

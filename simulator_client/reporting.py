@@ -26,7 +26,7 @@ WAIT_SECONDS: Final = 2.0
 
 
 def implied(given: dict[str, Any]) -> dict[str, Any]:
-    """What a run at a rate implies where nothing else was asked for.
+    """Return what a run at a rate implies where nothing else was asked for.
 
     Raises UsageError for what a run at a rate cannot do.
     """
@@ -56,7 +56,7 @@ def check(run: Run) -> None:
 
 
 def rules(run: Run) -> dict[str, Any]:
-    """What the experiment's reward rules have to be for it."""
+    """Return what the experiment's reward rules have to be for the run."""
     if run.reporting == CLICKS_ONLY:
         return {"default": world_of(run).miss, "wait_seconds": run.wait_seconds}
     return {} if run.reporting == ALL else {"default": None}
@@ -79,7 +79,7 @@ def check_rules(run: Run, defined: dict[str, Any]) -> None:
 
 
 def in_words(run: Run) -> str:
-    """How rewards were reported, without a full stop."""
+    """Say how rewards were reported, without a full stop."""
     return WORDS[run.reporting].format(run.wait_seconds)
 
 

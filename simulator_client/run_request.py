@@ -1,4 +1,4 @@
-"""From the options of the command line to a checked run."""
+"""The way from the options of the command line to a checked run."""
 
 import argparse
 from dataclasses import replace

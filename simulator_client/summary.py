@@ -14,7 +14,7 @@ Figures = dict[str, Any]  # name -> number, or None where it is not known
 
 
 def summary(results: Results) -> dict[str, Any]:
-    """The machine-readable summary; null where something is not known."""
+    """Return the machine-readable summary; null where something is not known."""
     run = results.run
     bounds = reference_ctr(results)
     return {
@@ -45,7 +45,7 @@ def summary_text(results: Results) -> str:
 
 
 def figures(course: Course, results: Results) -> Figures:
-    """The figures of one policy's course.
+    """Return the figures of one policy's course.
 
     ctr                 clicks a visit; visits that a replayed log rejected do not count
     expected_*          the same with the true click chance of what was shown: without the luck
@@ -127,7 +127,7 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
 
 
 def rows(summed: dict[str, Any]) -> list[list[str]]:
-    """The table's cells: a heading, the policies by expected CTR, then what bounds them."""
+    """Return the table's cells: a heading, the policies by expected CTR, then what bounds them."""
     told: dict[str, Figures] = summed["policies"]
     columns = dict(COLUMNS)
     if all(figures["matched_visits"] == figures["visits"] for figures in told.values()):

@@ -20,7 +20,7 @@ from benchmarks.http.cases import CASES, ECHO, POLICIES, plan
 from benchmarks.http.servers import Server, forage, ours, peer, pin_client
 from benchmarks.machine import machine
 from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option, say
-from service.security.keys import Key, changing, digest_of, mint, now
+from service.security.keys import ApiKey, changing, digest_of, mint, now
 from simulator_client.load import SELECT
 from simulator_client.load_requests import HEADERS, NUMBER
 
@@ -49,7 +49,7 @@ def _served(folder: Path) -> Iterator[tuple[dict[str, Server], str]]:
     keys, (id_, key) = folder / "keys.json", mint()
     with changing(keys) as known:
         digest = digest_of(key.encode()).hex()
-        known.append(Key(id=id_, digest=digest, name="load", scopes=("select",), created=now()))
+        known.append(ApiKey(id=id_, digest=digest, name="load", scopes=("select",), created=now()))
     with ours("sqlite", folder / "sqlite"):
         pass  # it learns, and takes a snapshot as it ends
     shutil.copytree(folder / "sqlite", folder / "keys")

@@ -13,7 +13,7 @@ from tempfile import gettempdir
 from typing import Final
 
 from service import __version__
-from service.security.files import OTHERS, PRIVATE
+from service.security.files import OTHERS_MODE, PRIVATE
 
 logger = logging.getLogger(__name__)
 
@@ -22,11 +22,13 @@ OWN: Final = 0o700
 """Mode of the folder."""
 
 MOST_BYTES = 2**28
-"""Bytes of all files together, at most: the folder may lie in memory."""
+"""Most bytes of all files together: the folder may lie in memory."""
 
 
 class Checkpoints:
-    """Of the looks of one service, in a folder of its own. folder: None: nothing is kept.
+    """Checkpoints of the looks of one service, in a folder of its own.
+
+    folder   None: nothing is kept
 
     What is kept may be lost or damaged: whoever reads it checks it, and begins anew.
     """
@@ -102,7 +104,7 @@ def temporary_folder(store: str) -> Iterator[str | None]:
         folder = Path(gettempdir()) / f"forage-{os.getuid()}-{name}"
         folder.mkdir(OWN, exist_ok=True)
         found = folder.lstat()
-        if not S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & OTHERS:
+        if not S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & OTHERS_MODE:
             raise PermissionError(EPERM, f"{folder} belongs to others")
     except OSError as fault:
         logger.warning("each look at the log begins anew: no temporary folder (%s)", fault.strerror)

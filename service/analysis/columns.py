@@ -6,77 +6,78 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from service.analysis.anytime import AnytimeEstimate
 from service.analysis.estimators import Logged
 from service.analysis.growing import Growing
 from service.analysis.history import number_of
 from service.analysis.intervals import Interval
 from service.analysis.selected import SelectedDecisions
-from service.analysis.sequences import MOST_ROWS, Index
+from service.analysis.sequences import MOST_ROWS, IntegerArray
 from service.analysis.walk import LoggedDecision
-from service.analysis.watched import WatchedValue
 from service.bandits.heads.base import Meta, Stored, part
 from service.clock import iso
 from service.features.schema import Array
 
-ARMS = 10_000
+COUNTED_ARMS = 10_000
 """Arms without support that are counted one by one; further ones are counted together."""
 OTHERS = "(others)"
 
 
 class _PolicyColumns:
-    """Of one policy.
+    """Columns of one policy.
 
     rows          chance of the shown arm; earned, by the guess; missing, the chance of what the log
                   could not have shown
     unsupported   the last by arm
-    otherwise     decisions of which it would have chosen other candidates
-    watched       None: its estimate is looked at once
+    other_candidates   decisions of which it would have chosen other candidates
+    anytime       None: its estimate is looked at once
     """
 
-    def __init__(self, *, watched: bool) -> None:
+    def __init__(self, *, anytime: bool) -> None:
         self.rows = Growing(chance="d", earned="d", missing="d")
         self.unsupported = dict[str, float]()
-        self.otherwise = 0
-        self.watched = WatchedValue() if watched else None
+        self.other_candidates = 0
+        self.anytime = AnytimeEstimate() if anytime else None
 
     @property
     def tables(self) -> dict[str, Growing]:
         """All columns, by what they are of."""
-        watched = {} if self.watched is None else {"watched": self.watched.rows}
-        return {"own": self.rows, **watched}
+        anytime = {} if self.anytime is None else {"anytime": self.anytime.rows}
+        return {"own": self.rows, **anytime}
 
     def add(self, logged: LoggedDecision, target: Array) -> None:
         behaviour, missing = logged.behaviour, 0.0
         if behaviour is not None:
-            if self.watched is not None:
-                self.watched.add(target, behaviour, logged.guess, logged.shown, logged.limits)
+            if self.anytime is not None:
+                self.anytime.add(target, behaviour, logged.guess, logged.shown, logged.limits)
             impossible = np.flatnonzero((behaviour <= 0) & (target > 0))
             missing = float(target[impossible].sum())
             for index in impossible.tolist():
                 arm, by_arm = logged.arms[index], self.unsupported
-                arm = arm if arm in by_arm or len(by_arm) < ARMS else OTHERS
+                arm = arm if arm in by_arm or len(by_arm) < COUNTED_ARMS else OTHERS
                 by_arm[arm] = by_arm.get(arm, 0.0) + float(target[index])
         self.rows.append(float(target[logged.shown]), float(target @ logged.guess), missing)
 
 
 class Columns:
-    """Of one evaluation. Rewards come last (`settle`): they may change while decisions are added.
+    """Columns of one evaluation. Rewards come last (`settle`): they may change while
+    decisions are added.
 
-    watched      whether intervals hold at all times at once
+    anytime      whether intervals hold at all times at once
     reward       (n,) of each decision
     slates       decisions of more than one arm, of which only the first counts
-    untold       decisions of which the log knows the chance of the shown arm alone
+    without_probabilities   decisions of which the log knows the chance of the shown arm alone
     shortlists   decisions by the policy that chose their candidates itself
     repeats      decisions that do not count: their units had made MOST_ROWS before
     """
 
-    def __init__(self, policies: Sequence[str], *, watched: bool = False) -> None:
-        self.policies, self.watched = policies, watched
-        self._own = {name: _PolicyColumns(watched=watched) for name in policies}
+    def __init__(self, policies: Sequence[str], *, anytime: bool = False) -> None:
+        self.policies, self.anytime = policies, anytime
+        self._own = {name: _PolicyColumns(anytime=anytime) for name in policies}
         self._rows = Growing(number="q", behaviour="d", guess="d", unit="q", at="d", policy="i")
         self._makers = dict[str, int]()
         self.reward = np.zeros(0)
-        self.slates = self.untold = self.repeats = 0
+        self.slates = self.without_probabilities = self.repeats = 0
         self.shortlists = Counter[str]()
         self._of_unit = Counter[int]()
 
@@ -101,14 +102,14 @@ class Columns:
             self._makers.setdefault(decision.policy, len(self._makers)),
         )
         self.slates += len(decision.shown) > 1
-        self.untold += logged.behaviour is None
+        self.without_probabilities += logged.behaviour is None
         self.shortlists[decision.policy] += logged.shortlist
         for name, own in self._own.items():
             own.add(logged, logged.targets[name])
-            own.otherwise += name in logged.others
+            own.other_candidates += name in logged.other_candidates
 
     @property
-    def numbers(self) -> Index:
+    def numbers(self) -> IntegerArray:
         """The numbers of the rows, in the order in which they were added."""
         return self._rows["number"]
 
@@ -131,7 +132,7 @@ class Columns:
         return {name: sums[name] / count for name, count in counts.items()}
 
     @property
-    def group(self) -> Index:
+    def group(self) -> IntegerArray:
         """A number for each unit; decisions without one have a number each."""
         return self._rows["unit"]
 
@@ -150,27 +151,27 @@ class Columns:
     def intervals(
         self, policy: str, confidence: float
     ) -> tuple[Interval, Interval] | tuple[None, None]:
-        """The intervals of its value, and of its difference to the log, that hold at all times;
-        None where it is not watched."""
-        watched = self._own[policy].watched
-        if watched is None:
+        """Return the intervals of a policy's value, and of its difference to the log, that hold at
+        all times; None where it has none."""
+        anytime = self._own[policy].anytime
+        if anytime is None:
             return None, None
-        return watched.intervals(self.reward, self.group, confidence)
+        return anytime.intervals(self.reward, self.group, confidence)
 
     def unsupported(self, policy: str) -> tuple[float, dict[str, float]]:
-        """The share of what a policy would show that the log could not have shown, in all and by
-        arm, the largest first."""
+        """Return the share of what a policy would show that the log could not have shown: in all,
+        and by arm with the largest first."""
         own, count = self._own[policy], max(len(self), 1)
         by_arm = sorted(own.unsupported.items(), key=lambda each: -each[1])
         return float(own.rows["missing"].sum()) / count, {arm: mass / count for arm, mass in by_arm}
 
-    def otherwise(self, policy: str) -> int:
+    def other_candidates(self, policy: str) -> int:
         """Decisions of which a policy would have chosen other candidates."""
-        return self._own[policy].otherwise
+        return self._own[policy].other_candidates
 
     @property
     def times(self) -> tuple[str, str] | tuple[None, None]:
-        """Of the first and the last; None where there is no decision."""
+        """Times of the first and the last; None where there is no decision."""
         at = self._rows["at"]
         return (iso(float(at.min())), iso(float(at.max()))) if len(at) else (None, None)
 
@@ -181,10 +182,12 @@ class Columns:
         meta: Meta = {
             "makers": list(self._makers),
             "slates": self.slates,
-            "untold": self.untold,
+            "without_probabilities": self.without_probabilities,
             "repeats": self.repeats,
             "shortlists": self.shortlists,
-            "own": {name: (own.unsupported, own.otherwise) for name, own in self._own.items()},
+            "own": {
+                name: (own.unsupported, own.other_candidates) for name, own in self._own.items()
+            },
         }
         arrays = {f"rows.{name}": column for name, column in self._rows.columns.items()}
         for number, own in enumerate(self._own.values()):
@@ -194,15 +197,15 @@ class Columns:
         return meta, arrays
 
     def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
-        """Raises KeyError or ValueError where they do not fit."""
+        """Restore what `dump` gave. Raises KeyError or ValueError where it does not fit."""
         self._makers = {name: place for place, name in enumerate(meta["makers"])}
-        self.slates, self.untold, self.repeats = (
-            meta[name] for name in ("slates", "untold", "repeats")
+        self.slates, self.without_probabilities, self.repeats = (
+            meta[name] for name in ("slates", "without_probabilities", "repeats")
         )
         self.shortlists = Counter(meta["shortlists"])
         self._rows.restore(part(arrays, "rows."))
         self._of_unit = Counter(self.group.tolist())
         for number, (name, own) in enumerate(self._own.items()):
-            own.unsupported, own.otherwise = meta["own"][name]
+            own.unsupported, own.other_candidates = meta["own"][name]
             for title, rows in own.tables.items():
                 rows.restore(part(arrays, f"{number}.{title}."))

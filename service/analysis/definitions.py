@@ -15,14 +15,14 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Start:
-    """Where a policy began as it is now: a position of the log, and unix seconds."""
+    """Start of a policy's present settings: a position of the log, and unix seconds."""
 
     position: int
     at: float
 
 
 @dataclass(frozen=True)
-class Defined:
+class DefinitionSpan:
     """A definition that held from a position of the log on, and from unix seconds."""
 
     position: int
@@ -32,13 +32,13 @@ class Defined:
 
 
 class Definitions:
-    """Those since the experiment was last deleted, if it was, and the resets of policies.
+    """Definitions since the experiment was last deleted, if it was, and the resets of policies.
 
     first_schema   version of the schema of the first of these
     """
 
     def __init__(self) -> None:
-        self._held: list[Defined] = []
+        self._held: list[DefinitionSpan] = []
         self._resets: list[tuple[str, Start]] = []
         self.first_schema = 0
 
@@ -68,13 +68,13 @@ class Definitions:
         """Take in an event, in log order."""
         if isinstance(event, ExperimentDefined):
             definition = Definition.model_validate(event.definition)
-            self.add(Defined(position, event.at, event.schema_version, definition))
+            self.add(DefinitionSpan(position, event.at, event.schema_version, definition))
         elif isinstance(event, ExperimentDeleted):
             self._held.clear()
         elif isinstance(event, PolicyReset):
             self._resets.append((event.policy, Start(position, event.at)))
 
-    def add(self, defined: Defined) -> None:
+    def add(self, defined: DefinitionSpan) -> None:
         """Take in a definition that is newer than those known."""
         if not self._held:
             self.first_schema = defined.schema_version
@@ -103,7 +103,7 @@ class Definitions:
         found = cls()
         for each in kept["held"]:
             definition = Definition.model_validate(each["definition"])
-            found._held.append(Defined(**{**each, "definition": definition}))
+            found._held.append(DefinitionSpan(**{**each, "definition": definition}))
         found._resets = [(policy, Start(position, at)) for policy, position, at in kept["resets"]]
         found.first_schema = kept["first_schema"]
         return found

@@ -28,7 +28,7 @@ from service.analysis.intervals import Interval, adjusted, grouped, standard_err
 
 Array = npt.NDArray[np.float64]
 
-NAMES = ("ips", "snips", "dr", "switch_dr")
+WEIGHTED_ESTIMATORS = ("ips", "snips", "dr", "switch_dr")
 """Estimators with an interval. DM has none: the rows tell nothing of its bias."""
 
 THRESHOLDS = 10
@@ -53,7 +53,7 @@ class Logged:
     range: tuple[float, float] = (0.0, 1.0)
 
     def __post_init__(self) -> None:
-        """Raises ValueError where a shown arm had no chance of being shown, or columns differ."""
+        """Raise ValueError where a shown arm had no chance of being shown, or columns differ."""
         if not (self.behaviour > 0).all():
             raise ValueError("an arm was shown that had no chance of it")
         columns = [self.behaviour, self.target, self.guess, self.target_guess]
@@ -66,7 +66,7 @@ class Logged:
 
 
 @dataclass(frozen=True)
-class Terms:
+class RatioTerms:
     """An estimate as sum(top) / sum(bottom)."""
 
     top: Array
@@ -78,33 +78,33 @@ class Terms:
         return float(self.top.sum()) / total if total else float("nan")
 
 
-def ips(log: Logged) -> Terms:
-    return Terms(log.weight * log.reward, np.ones_like(log.reward))
+def ips(log: Logged) -> RatioTerms:
+    return RatioTerms(log.weight * log.reward, np.ones_like(log.reward))
 
 
-def snips(log: Logged) -> Terms:
-    return Terms(log.weight * log.reward, log.weight)
+def snips(log: Logged) -> RatioTerms:
+    return RatioTerms(log.weight * log.reward, log.weight)
 
 
-def direct(log: Logged) -> Terms:
-    return Terms(log.target_guess, np.ones_like(log.reward))
+def direct(log: Logged) -> RatioTerms:
+    return RatioTerms(log.target_guess, np.ones_like(log.reward))
 
 
-def doubly_robust(log: Logged) -> Terms:
+def doubly_robust(log: Logged) -> RatioTerms:
     return switch(log, np.inf)
 
 
-def switch(log: Logged, threshold: float) -> Terms:
+def switch(log: Logged, threshold: float) -> RatioTerms:
     """Doubly robust where the weight is at most `threshold`, the guess alone elsewhere."""
     weight = np.where(log.weight <= threshold, log.weight, 0.0)
     top = log.target_guess + weight * (log.reward - log.guess)
-    return Terms(top, np.ones_like(log.reward))
+    return RatioTerms(top, np.ones_like(log.reward))
 
 
 def choose_threshold(log: Logged) -> float:
-    """The lowest threshold whose interval (two standard errors to each side) still meets those of
-    all higher ones: what it adds in bias cannot be told from chance (Lepski's rule; Su, Srinath &
-    Krishnamurthy 2020, "Adaptive estimator selection for off-policy evaluation")."""
+    """Choose the lowest threshold whose interval (two standard errors to each side) still meets
+    those of all higher ones: what it adds in bias cannot be told from chance (Lepski's rule; Su,
+    Srinath & Krishnamurthy 2020, "Adaptive estimator selection for off-policy evaluation")."""
     seen = log.weight[log.weight > 0]
     found, low, high = float("inf"), -float("inf"), float("inf")
     steps = np.quantile(seen, np.linspace(1.0, 0.5, THRESHOLDS)).tolist() if len(seen) else []
@@ -151,9 +151,9 @@ def estimate(log: Logged, confidence: float = 0.95) -> dict[str, EstimateAnswer]
     return estimates
 
 
-def over_logged(log: Logged, confidence: float) -> tuple[float, Interval]:
-    """How much more the target would have earned a decision than the log did, doubly robust, with
-    its adjusted interval: of the difference in each decision."""
+def uplift(log: Logged, confidence: float) -> tuple[float, Interval]:
+    """Estimate how much more the target would have earned a decision than the log did: doubly
+    robust, with the adjusted interval of the difference in each decision."""
     terms = doubly_robust(log)
     top, bottom, weight = grouped(log.group, terms.top - log.reward, terms.bottom, log.weight)
     low, high = _rewards_seen(log)

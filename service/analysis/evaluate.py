@@ -9,7 +9,7 @@ import numpy as np
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.columns import Columns
-from service.analysis.estimators import direct, estimate, over_logged
+from service.analysis.estimators import direct, estimate, uplift
 from service.analysis.evaluation_answer import EvaluationAnswer, LoggedValue, PolicyEvaluation
 from service.analysis.evaluation_report import sentence
 from service.analysis.history import REPEATED, read_history
@@ -25,11 +25,11 @@ from service.log.reading import SILENT, Progress, reading, single_experiment
 from service.log.replicas import Replicas
 from service.log.stores import Store
 
-UNTOLD = "imported with the chance of the shown arm alone"
-END = 1 << 62
-"""Beyond every position of a log."""
+WITHOUT_PROBABILITIES = "imported with the chance of the shown arm alone"
+END_OF_LOG = 1 << 62
+"""Position beyond every one of a log."""
 
-TOLD_ARMS = 100
+LISTED_ARMS = 100
 """Arms without support that an answer names."""
 
 Range = tuple[float, float]
@@ -62,7 +62,7 @@ async def evaluate(
         half = len(selected(history, selection)) // 2
         selection = replace(selection, newest=max(half, 1))
     chosen = selected(history, selection)
-    by_start = _by_start(policies, chosen.starts, watched=request.shadows)
+    by_start = _by_start(policies, chosen.starts, anytime=request.shadows)
     chosen = chosen.since(min(by_start))
     own = request.own or selection.logged_by is not None
     walk = Walk(store, name, policies, ExtraPolicies(added), freeze=request.freeze, own=own)
@@ -104,8 +104,8 @@ async def _walk(
     by then."""
     async for logged in walk.decisions(chosen, progress, upto):
         some = [columns for start, columns in by_start.items() if logged.position >= start]
-        if logged.behaviour is None and any(columns.watched for columns in some):
-            walk.left_out[UNTOLD] += 1
+        if logged.behaviour is None and any(columns.anytime for columns in some):
+            walk.left_out[WITHOUT_PROBABILITIES] += 1
             continue
         for columns in some:
             columns.add(logged)
@@ -141,7 +141,7 @@ def _answer(
         earned_by=columns.earned_by,
         slates=columns.slates,
         shortlists=columns.shortlists.total(),
-        untold=columns.untold,
+        without_probabilities=columns.without_probabilities,
         erased=erased,
         left_out=left_out,
         policies=ranked(values),
@@ -151,24 +151,24 @@ def _answer(
 
 
 def _by_start(
-    policies: Sequence[str], starts: Mapping[str, int], *, watched: bool
+    policies: Sequence[str], starts: Mapping[str, int], *, anytime: bool
 ) -> dict[int, Columns]:
     """Columns of the policies that are evaluated from each position on."""
-    if not watched:
+    if not anytime:
         return {0: Columns(policies)}
     found = defaultdict[int, list[str]](list)
     for policy in policies:
-        found[starts.get(policy, END)].append(policy)  # it was removed just now
-    return {start: Columns(names, watched=True) for start, names in found.items()}
+        found[starts.get(policy, END_OF_LOG)].append(policy)  # it was removed just now
+    return {start: Columns(names, anytime=True) for start, names in found.items()}
 
 
 def ranked(values: Iterable[PolicyEvaluation]) -> list[PolicyEvaluation]:
-    """The best first, by the doubly robust estimate, or of shadows, which may have other decisions,
-    by what they surely earn over the log; those without an estimate last."""
+    """Rank policies, the best first: by the doubly robust estimate, or shadows, which may have
+    other decisions, by what they surely earn over the log. Those without an estimate come last."""
 
     def worth(value: PolicyEvaluation) -> float:
-        if value.over_logged_watched is not None:
-            return value.over_logged_watched.low
+        if value.uplift_anytime is not None:
+            return value.uplift_anytime.low
         return value.estimates["dr"].value if value.estimates else -np.inf
 
     return sorted(values, key=worth, reverse=True)
@@ -187,8 +187,8 @@ def _value(
     weights = summarize(log)
     refused = refusal(columns, policy, weights, learned_from, request)
     estimates = {} if refused else estimate(log, request.confidence)
-    over, interval = (None, None) if refused else over_logged(log, request.confidence)
-    watched, over_watched = (
+    over, interval = (None, None) if refused else uplift(log, request.confidence)
+    anytime_interval, uplift_anytime = (
         (None, None) if refused else columns.intervals(policy, request.confidence)
     )
     return PolicyEvaluation(
@@ -203,13 +203,13 @@ def _value(
         decisions=len(columns),
         since=columns.times[0],
         logged=float(columns.reward.mean()) if len(columns) else None,
-        other_candidates=columns.otherwise(policy),
+        other_candidates=columns.other_candidates(policy),
         unsupported=mass,
-        unsupported_arms=dict(list(by_arm.items())[:TOLD_ARMS]),
+        unsupported_arms=dict(list(by_arm.items())[:LISTED_ARMS]),
         estimates={name: each.within(*range_) for name, each in estimates.items()},
         direct_method=None if refused else direct(log).value,
-        over_logged=over,
-        over_logged_interval=interval,
-        watched=watched,
-        over_logged_watched=over_watched,
+        uplift=over,
+        uplift_interval=interval,
+        anytime_interval=anytime_interval,
+        uplift_anytime=uplift_anytime,
     )

@@ -7,15 +7,15 @@ from pydantic import BaseModel, Field
 
 from service.analysis.intervals import Interval
 
-Ends = Annotated[
+IntervalEnds = Annotated[
     Interval, Field(description="Lower and upper end, of the confidence that was asked.")
 ]
 
 
 class EstimateAnswer(BaseModel):
-    value: float = Field(description="As `metric` says.")
+    value: float = Field(description="Estimated `metric`.")
     standard_error: float
-    interval: Ends = Field(description="Student's t on the effective sample.")
+    interval: IntervalEnds = Field(description="Student's t on the effective sample.")
 
     def within(self, least: float, most: float) -> "EstimateAnswer":
         """Cut the interval to the range of rewards."""
@@ -24,7 +24,7 @@ class EstimateAnswer(BaseModel):
 
 class PolicyEvaluation(BaseModel):
     policy: str
-    never_ran: bool = Field(description="It is of `definition`, or a shadow.")
+    never_ran: bool = Field(description="True of a policy of `definition`, or a shadow.")
     learned_from: int | None = Field(
         description="Rewards that it had learned from at the last of the decisions: of none it is "
         "refused. Null: its kind does not learn."
@@ -45,25 +45,25 @@ class PolicyEvaluation(BaseModel):
     )
     unsupported_arms: dict[str, float] = Field(description="The same by arm, largest first.")
     estimates: dict[str, EstimateAnswer] = Field(
-        description="By estimator: ips, snips, dr, switch_dr. Empty where refused."
+        description="Estimates by ips, snips, dr and switch_dr. Empty where refused."
     )
     direct_method: float | None = Field(
         description="The model of rewards alone, for reference: its bias is not known, so that it "
         "has no interval. Null where refused."
     )
-    over_logged: float | None = Field(
-        description="How much more than the log it would have earned, by dr. Null where refused."
+    uplift: float | None = Field(
+        description="What it would have earned more than the log, by dr. Null where refused."
     )
-    over_logged_interval: Ends | None
-    watched: Ends | None = Field(
-        description="Of dr; holds at all times at once. Null but for shadows."
+    uplift_interval: IntervalEnds | None
+    anytime_interval: IntervalEnds | None = Field(
+        description="Interval of dr that holds at all times at once. Null but for shadows."
     )
-    over_logged_watched: Ends | None = Field(
-        description="Of over_logged; holds at all times at once. Null but for shadows."
+    uplift_anytime: IntervalEnds | None = Field(
+        description="Interval of uplift that holds at all times at once. Null but for shadows."
     )
-    decisions: int = Field(description="That it was evaluated on.")
+    decisions: int = Field(description="Decisions that it was evaluated on.")
     logged: float | None = Field(description="Mean of `metric` over these, as they were made.")
-    since: str | None = Field(description="Of the first of them.")
+    since: str | None = Field(description="Time of the first of them.")
 
 
 class LoggedValue(BaseModel):
@@ -71,15 +71,15 @@ class LoggedValue(BaseModel):
         description="Mean of `metric` over the decisions as they were made; null where there are "
         "none, or slates are refused."
     )
-    interval: Ends | None
+    interval: IntervalEnds | None
 
 
 class EvaluationAnswer(BaseModel):
     experiment: str
     sentence: str = Field(description="What to conclude.")
-    decisions: int = Field(description="That were evaluated on.")
-    since: str | None = Field(description="Of the first of them.")
-    until: str | None = Field(description="Of the last.")
+    decisions: int = Field(description="Decisions that were evaluated on.")
+    since: str | None = Field(description="Time of the first of them.")
+    until: str | None = Field(description="Time of the last.")
     frozen: bool
     shadows: bool = Field(description="Policies are the shadows of the experiment.")
     metric: Literal["reward_per_decision", "reward_of_first_slot"] = Field(
@@ -95,7 +95,9 @@ class EvaluationAnswer(BaseModel):
     shortlists: int = Field(
         description="Decisions whose candidates their policy retrieved from the catalogue."
     )
-    untold: int = Field(description="Imported with the chance of the shown arm alone.")
+    without_probabilities: int = Field(
+        description="Imported with the chance of the shown arm alone."
+    )
     erased: int = Field(description="Events that were erased, and not learned from here.")
     left_out: dict[str, int] = Field(description="Decisions that were left out, by reason.")
     policies: list[PolicyEvaluation] = Field(description="The best first, by dr.")

@@ -1,6 +1,6 @@
 """An evaluation as a sentence and as a table."""
 
-from service.analysis.estimators import NAMES
+from service.analysis.estimators import WEIGHTED_ESTIMATORS
 from service.analysis.evaluation_answer import EvaluationAnswer, PolicyEvaluation
 from service.analysis.intervals import Interval
 from service.tables import aligned, figure
@@ -10,7 +10,7 @@ FIRST_SLOT = "reward_of_first_slot"
 
 
 def sentence(found: EvaluationAnswer) -> str:
-    """What to conclude, and what to do where the log cannot tell."""
+    """Say what to conclude, and what to do where the log cannot tell."""
     told = [each for each in found.policies if not each.refused]
     if found.shadows and not found.policies:
         return (
@@ -49,9 +49,9 @@ def sentence(found: EvaluationAnswer) -> str:
 
 
 def over(found: EvaluationAnswer, value: PolicyEvaluation) -> Interval | None:
-    """What to show of a policy's difference to the log: of shadows, which people watch, the
-    interval that holds at all times at once."""
-    return value.over_logged_watched if found.shadows else value.over_logged_interval
+    """Return the interval to show of a policy's difference to the log: of shadows, which people
+    look at again and again, the one that holds at all times at once."""
+    return value.uplift_anytime if found.shadows else value.uplift_interval
 
 
 def _unit(value: PolicyEvaluation) -> str:
@@ -63,7 +63,7 @@ def _much(end: float, value: PolicyEvaluation) -> str:
 
 
 def table(found: EvaluationAnswer, *, every: bool = False) -> str:
-    """The answer in a sentence, and a line for each policy; every: and each estimator."""
+    """Return the answer in a sentence and a line for each policy; every: and each estimator."""
     lines = [found.sentence, "", _head(found)]
     first_slot = found.metric == FIRST_SLOT
     if found.logged.value is not None:
@@ -108,8 +108,8 @@ def _row(found: EvaluationAnswer, value: PolicyEvaluation) -> list[str]:
     row = [
         value.policy,
         f"{one.value:.4f}",
-        _text(value.watched if found.shadows else one.interval),
-        f"{value.over_logged:+.4f}",
+        _text(value.anytime_interval if found.shadows else one.interval),
+        f"{value.uplift:+.4f}",
         _text(over(found, value)),
         learned,
     ]
@@ -135,13 +135,13 @@ def _head(found: EvaluationAnswer) -> str:
 def _rows(value: PolicyEvaluation) -> list[list[str]]:
     rows, policy = list[list[str]](), value.policy
     size = [f"{value.effective_sample_size:,.0f}", f"{value.largest_weight:,.1f}"]
-    for name in filter(value.estimates.__contains__, NAMES):
+    for name in filter(value.estimates.__contains__, WEIGHTED_ESTIMATORS):
         one = value.estimates[name]
         rows.append([policy, TITLES[name], f"{one.value:.4f}", _text(one.interval), *size])
         policy, size = "", ["", ""]
-    if value.watched is not None:
+    if value.anytime_interval is not None:
         dr = value.estimates["dr"].value
-        rows.append(["", "DR, any time", f"{dr:.4f}", _text(value.watched), "", ""])
+        rows.append(["", "DR, any time", f"{dr:.4f}", _text(value.anytime_interval), "", ""])
     if value.direct_method is not None:
         rows.append(["", "DM", f"{value.direct_method:.4f}", "no interval", "", ""])
     return rows
@@ -160,10 +160,10 @@ def _notes(found: EvaluationAnswer) -> list[str]:
             f"{found.shortlists:,} decisions chose from arms that their policy had retrieved: "
             "what is estimated of it holds for those."
         )
-    if found.untold:
+    if found.without_probabilities:
         notes.append(
-            f"Of {found.untold:,} imported decisions only the shown arm's chance is known: what "
-            "the log could not have shown cannot be told."
+            f"Of {found.without_probabilities:,} imported decisions only the shown arm's chance is "
+            "known: what the log could not have shown cannot be told."
         )
     if found.erased:
         notes.append(f"{found.erased:,} events were erased: policies learned here without them.")

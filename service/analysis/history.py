@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints, history_of
-from service.analysis.definitions import Defined, Definitions
+from service.analysis.definitions import Definitions, DefinitionSpan
 from service.analysis.growing import Growing
 from service.analysis.sample_ratio import Counts, ShownArms
 from service.analysis.sequences import MOST_ROWS
@@ -31,7 +31,7 @@ from service.errors import Damaged, StoreError, UnknownSchema
 from service.log.reading import SILENT, Progress
 from service.log.replay import origin_of, record_at, replay, row_pages
 from service.log.stores import Store
-from service.log.stores.base import Instant, KeptRow, digest
+from service.log.stores.base import KeptRow, LogSummary, digest
 from service.state import codec
 from service.state.decisions import (
     Decision,
@@ -53,22 +53,23 @@ from service.state.events import (
 from service.state.fold import State
 
 Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.int64]
+IntegerArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-LAYOUT = 1
-"""The layout of a kept history. Raise it with every change of what `DecisionHistory` keeps."""
+HISTORY_LAYOUT = 1
+"""Number of the layout of a kept history. Raise it with every change of what `DecisionHistory`
+keeps."""
 
 ANEW = (Erased, ExperimentDeleted, LogTruncated, Skipped, Tombstone)
 """Events after which earlier ones, or rows, do not count as they did."""
 
 DELETED = "they were made before the experiment was deleted"
-UNREADABLE = "their rows are damaged"
+DAMAGED_ROWS = "their rows are damaged"
 OPEN = "their reward may still come, or one before them is waited for"
 REPEATED = f"their visitors had made {MOST_ROWS} before that count"
-EARLIER = "made before the log's origin, of which the events were trimmed"
+BEFORE_ORIGIN = "made before the log's origin, of which the events were trimmed"
 
-DEFERRED, IMPORTED, UNTOLD = 1, 2, 4
+IS_DEFERRED, IS_IMPORTED, LACKS_PROBABILITIES = 1, 2, 4
 """Flags of a decision: not shown before its activation; of another system; imported without the
 arms that could have been shown."""
 
@@ -83,8 +84,8 @@ def key_of(decision: str, arm: str) -> int:
     return number_of(f"{decision}\0{arm}")
 
 
-class Place(msgspec.Struct):
-    """How far a log was read, and by what it is known again.
+class LogPlace(msgspec.Struct):
+    """Place up to which a log was read, and by which it is known again.
 
     position, event   of the last event, and its digest
     number            of the last decision row
@@ -99,7 +100,7 @@ class Place(msgspec.Struct):
     removed: tuple[int, int] = (0, 0)
 
 
-class Settlements(NamedTuple):
+class SettledRows(NamedTuple):
     """What is known of shown arms, (n,) each.
 
     settled   whether anything is
@@ -109,7 +110,7 @@ class Settlements(NamedTuple):
 
     settled: Mask
     value: Array
-    first: Index
+    first: IntegerArray
 
 
 @dataclass(frozen=True)
@@ -126,16 +127,16 @@ class Decisions:
     flags              DEFERRED, IMPORTED, UNTOLD
     """
 
-    number: Index
-    position: Index
+    number: IntegerArray
+    position: IntegerArray
     at: Array
     reward_by: Array
     chance: Array
-    unit: Index
-    policy: Index
-    schema: Index
-    slots: Index
-    flags: Index
+    unit: IntegerArray
+    policy: IntegerArray
+    schema: IntegerArray
+    slots: IntegerArray
+    flags: IntegerArray
 
     def __len__(self) -> int:
         return len(self.number)
@@ -145,7 +146,7 @@ class Decisions:
         return np.asarray((self.flags & flag) != 0)
 
     @property
-    def first_arm(self) -> Index:
+    def first_arm(self) -> IntegerArray:
         """Return the place of each one's first slot among the arms shown, (n,)."""
         return np.cumsum(self.slots) - self.slots
 
@@ -167,7 +168,7 @@ class DecisionHistory:
 
     def __init__(self) -> None:
         self.began = ""
-        self.place = Place()
+        self.place = LogPlace()
         self.definitions, self.names = Definitions(), dict[str, int]()
         self._rows = Growing(
             number="q", position="q", at="d", reward_by="d", chance="d", unit="q", policy="i",
@@ -186,27 +187,27 @@ class DecisionHistory:
         return Decisions(**self._rows.columns)
 
     @property
-    def arms(self) -> Index:
+    def arms(self) -> IntegerArray:
         """The numbers of all arms shown, decision by decision."""
         return np.array(self._arms, np.int64)
 
-    def settlements(self, keys: Index) -> Settlements:
+    def settlements(self, keys: IntegerArray) -> SettledRows:
         """Return what is known of arms, by their numbers (n,)."""
         known = self._settled["key"]
         order = np.argsort(known, kind="stable")
         known = known[order]
         if not len(known) or not len(keys):
             none = np.zeros(len(keys))
-            return Settlements(none > 0, none + nan, none.astype(np.int64))
+            return SettledRows(none > 0, none + nan, none.astype(np.int64))
         first, end = (np.searchsorted(known, keys, side) for side in ("left", "right"))
         settled = first < end
         last, first = order[end - 1], order[np.minimum(first, len(order) - 1)]
         value = np.where(settled, self._settled["value"][last], nan)
-        return Settlements(settled, value, self._settled["position"][first])
+        return SettledRows(settled, value, self._settled["position"][first])
 
     # -- reading -------------------------------------------------------------------------------
 
-    async def goes_on(self, store: Store, experiment: str, now: Instant) -> bool:
+    async def goes_on(self, store: Store, experiment: str, now: LogSummary) -> bool:
         """Say whether the log is the one that was read, with nothing taken out since."""
         place = self.place
         event = await record_at(store, experiment, place.position)
@@ -218,7 +219,7 @@ class DecisionHistory:
         )
 
     async def read(
-        self, store: Store, experiment: str, now: Instant, progress: Progress = SILENT
+        self, store: Store, experiment: str, now: LogSummary, progress: Progress = SILENT
     ) -> bool:
         """Read on to the end of the log. Return False where it has to be read from the beginning.
         Raises UnknownSchema, Damaged or LogGap where the events cannot be read."""
@@ -252,7 +253,9 @@ class DecisionHistory:
         state = State.restore(kept)
         if not state.deleted:
             self.definitions.add(
-                Defined(kept.position, state.log_time, state.schema_version, state.definition)
+                DefinitionSpan(
+                    kept.position, state.log_time, state.schema_version, state.definition
+                )
             )
             self.definitions.first_schema = state.first_schema
 
@@ -271,14 +274,14 @@ class DecisionHistory:
                 self._settled.append(key_of(event.decision, outcome.settled.arm), value, position)
 
     def _take_row(self, row: KeptRow) -> None:
-        """Raises UnknownSchema."""
+        """Take a row of the log. Raises UnknownSchema."""
         found = _readable(row)
         if found is None:
             self.unreadable += 1
             return
         decision, position = found
         imported, first = is_imported(decision), decision.shown[0]
-        untold = imported and len(decision.arms) == 1 and first.propensity < 1
+        alone = imported and len(decision.arms) == 1 and first.propensity < 1
         self._rows.append(
             row.number,
             position,
@@ -289,7 +292,7 @@ class DecisionHistory:
             self.names.setdefault(decision.policy, len(self.names)),
             decision.schema_version,
             len(decision.shown),
-            DEFERRED * decision.deferred + IMPORTED * imported + UNTOLD * untold,
+            IS_DEFERRED * decision.deferred + IS_IMPORTED * imported + LACKS_PROBABILITIES * alone,
         )
         for shown in decision.shown:
             self._arms.append(key_of(decision.id, shown.arm))
@@ -319,14 +322,14 @@ class DecisionHistory:
             "arms": self.arms,
             "shown": self.shown.counts.sums,
         }
-        return codec.pack(LAYOUT, meta, arrays)
+        return codec.pack(HISTORY_LAYOUT, meta, arrays)
 
     @classmethod
     def restored(cls, kept: bytes) -> "DecisionHistory":
-        """Raises Damaged or UnknownSchema."""
-        meta, arrays = codec.unpack(kept, LAYOUT)
+        """Restore a history from what `dump` gave. Raises Damaged or UnknownSchema."""
+        meta, arrays = codec.unpack(kept, HISTORY_LAYOUT)
         found = cls()
-        found.place = msgspec.convert(meta["place"], Place)
+        found.place = msgspec.convert(meta["place"], LogPlace)
         found.definitions = Definitions.restored(meta["definitions"])
         found.names = {name: place for place, name in enumerate(meta["names"])}
         found._rows.restore(part(arrays, "rows."))

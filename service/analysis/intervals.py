@@ -26,21 +26,21 @@ class Interval(NamedTuple):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """As JSON, a list of both ends."""
+        """Describe an interval to pydantic: as JSON it is a list of both ends."""
         return no_info_after_validator_function(cls._make, handler(tuple[float, float]))
 
     def within(self, least: float, most: float) -> "Interval":
-        """The nearest of what can be: a mean of rewards lies in their range, an estimate of it by
-        weights need not."""
+        """Clip to what can be: a mean of rewards lies in their range, an estimate of it by weights
+        need not."""
         return Interval(*(min(max(end, least), most) for end in self))
 
     def hull(self, other: "Interval") -> "Interval":
-        """The smallest that holds both."""
+        """Return the smallest interval that holds both."""
         return Interval(min(self.low, other.low), max(self.high, other.high))
 
 
 def grouped(group: npt.NDArray[np.int64] | None, *columns: Array) -> list[Array]:
-    """Sums over the rows of each group; None: each row is a group."""
+    """Sum columns over the rows of each group; None: each row is a group."""
     if group is None:
         return list(columns)
     _, number = np.unique(group, return_inverse=True)
@@ -48,7 +48,7 @@ def grouped(group: npt.NDArray[np.int64] | None, *columns: Array) -> list[Array]
 
 
 def standard_error(top: Array, bottom: Array) -> float:
-    """Of the ratio, by the delta method; of a mean where bottom is 1."""
+    """Return the standard error of a ratio, by the delta method; of a mean where bottom is 1."""
     count, total = len(top), float(bottom.sum())
     if count < 2 or not total:
         return float("inf")
@@ -63,8 +63,8 @@ def adjusted(
     rewards: tuple[float, float],  # least and largest
     confidence: float,
 ) -> Interval:
-    """Holds what both intervals hold: the second alone would move away from a mean that a few large
-    rewards make."""
+    """Return what holds both intervals: the second alone would move away from a mean that a few
+    large rewards make."""
     total, squares = float(weight.sum()), float(np.square(weight).sum())
     if not squares or len(top) < 2:
         return Interval(-np.inf, np.inf)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from random import Random, SystemRandom
 
 from service.analysis.request import EvaluationRequest
-from service.analysis.running import RETRY_AFTER_S, Run, Worker
+from service.analysis.running import RETRY_AFTER_S, EvaluationWorker, Run
 from service.clock import Clock
 from service.errors import Busy, NotFound
 
-KEPT = 8
+KEPT_JOBS = 8
 """Ended jobs of an experiment that are kept, the newest."""
 
-KEPT_IN_ALL = 32
+KEPT_JOBS_IN_ALL = 32
 """Ended jobs of all experiments that are kept: a result has some kilobytes, and one of a hundred
 policies and large catalogues a megabyte."""
 
@@ -22,7 +22,8 @@ KEPT_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """key: the id of its caller's key; empty where keys are off."""
+    """Evaluation that waits, runs or has ended. key: the id of its caller's key; empty where keys
+    are off."""
 
     id: str
     experiment: str
@@ -33,7 +34,7 @@ class Job:
 class Jobs:
     """Jobs that wait or run, and ended ones for whoever asks for their results."""
 
-    def __init__(self, worker: Worker, clock: Clock, rng: Random | None = None) -> None:
+    def __init__(self, worker: EvaluationWorker, clock: Clock, rng: Random | None = None) -> None:
         self._worker, self._clock, self._rng = worker, clock, rng or SystemRandom()
         self._jobs = dict[str, Job]()
 
@@ -61,7 +62,8 @@ class Jobs:
         if job is None or job.experiment != experiment:
             raise NotFound(
                 "this process has no evaluation of that id: it keeps its own, the newest "
-                f"{KEPT} of an experiment and {KEPT_IN_ALL} in all, for an hour after their end",
+                f"{KEPT_JOBS} of an experiment and {KEPT_JOBS_IN_ALL} in all, for an hour after "
+                "their end",
                 path="id",
             )
         return job
@@ -85,7 +87,7 @@ class Jobs:
         for job in reversed(list(self._jobs.values())):
             if job.run.ended is None:
                 continue
-            few = kept[job.experiment] < KEPT and kept.total() < KEPT_IN_ALL
+            few = kept[job.experiment] < KEPT_JOBS and kept.total() < KEPT_JOBS_IN_ALL
             if few and job.run.ended >= oldest:
                 kept[job.experiment] += 1
             else:

@@ -20,12 +20,13 @@ from service.bandits.heads.base import Meta, Stored, part
 from service.errors import Damaged, UnknownSchema
 from service.state import codec
 
-LAYOUT = 1
-"""The layout of a kept look. Raise it with every change of what a look keeps."""
+LOOK_LAYOUT = 1
+"""Number of the layout of a kept look. Raise it with every change of what a look keeps."""
 
 
 class Look:
-    """stop: the last position before the first decision that does not count yet."""
+    """Look at a log that goes on where the last one stopped. stop: the last position before the
+    first decision that does not count yet."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Look:
         if kept is None:
             return 0
         with suppress(Damaged, UnknownSchema):
-            meta, arrays = codec.unpack(kept, LAYOUT)
+            meta, arrays = codec.unpack(kept, LOOK_LAYOUT)
             position = int(meta["position"])
             now = self._chosen.before(position + 1).numbers
             # A row may have come late, and a decision may count that did not.
@@ -71,4 +72,4 @@ class Look:
         for start, columns in by_start.items():
             meta["columns"][str(start)], own = columns.dump()
             arrays |= {f"{start}.{name}": array for name, array in own.items()}
-        self._checkpoints.save(self._name, codec.pack(LAYOUT, meta, arrays))
+        self._checkpoints.save(self._name, codec.pack(LOOK_LAYOUT, meta, arrays))

@@ -9,16 +9,16 @@ import numpy.typing as npt
 
 from service.analysis.definitions import Definitions
 from service.analysis.history import (
-    DEFERRED,
+    BEFORE_ORIGIN,
+    DAMAGED_ROWS,
     DELETED,
-    EARLIER,
-    IMPORTED,
+    IS_DEFERRED,
+    IS_IMPORTED,
     OPEN,
-    UNREADABLE,
     DecisionHistory,
 )
 from service.analysis.sample_ratio import Counts
-from service.analysis.sequences import Array, Index
+from service.analysis.sequences import Array, IntegerArray
 
 NOT_SHOWN = "they were made ahead and never shown"
 NOT_DRAWN = "their policy was not drawn: the request named it, or it had all the traffic"
@@ -43,12 +43,12 @@ class Outcomes:
     """
 
     names: list[str]
-    policy: Index
-    position: Index
+    policy: IntegerArray
+    position: IntegerArray
     at: Array
     chance: Array
     reward: Array
-    unit: Index
+    unit: IntegerArray
     slots: int
     left_out: Counter[str]
     drawn: dict[str, Counts]
@@ -57,7 +57,7 @@ class Outcomes:
         return len(self.policy)
 
     def of(self, names: set[str]) -> npt.NDArray[np.bool_]:
-        """Whether one of these policies decided, (n,)."""
+        """Say of each row whether one of these policies decided, (n,)."""
         return np.isin(
             self.policy, [place for place, name in enumerate(self.names) if name in names]
         )
@@ -66,12 +66,12 @@ class Outcomes:
 def outcomes_of(history: DecisionHistory) -> Outcomes:
     """Return what the drawn policies earned, by all that was read of a log."""
     rows, definitions = history.decisions, history.definitions
-    left = Counter({UNREADABLE: history.unreadable})
+    left = Counter({DAMAGED_ROWS: history.unreadable})
     drawn = np.ones(len(rows), dtype=bool)
     since = definitions.since if definitions else inf
     for reason, wrong in (
-        (FROM_ELSEWHERE, rows.has(IMPORTED)),
-        (EARLIER, rows.position < history.begins),
+        (FROM_ELSEWHERE, rows.has(IS_IMPORTED)),
+        (BEFORE_ORIGIN, rows.position < history.begins),
         (DELETED, rows.position < since),
         (NOT_DRAWN, rows.chance >= 1),
     ):
@@ -84,7 +84,7 @@ def outcomes_of(history: DecisionHistory) -> Outcomes:
     end = max(history.told_until, float(rows.at[drawn].max(initial=0.0)))
     waits = drawn & (known < rows.slots) & (rows.reward_by > end)
     closed = drawn & (rows.at < rows.at[waits].min(initial=inf))
-    shown = (known > 0) | ~rows.has(DEFERRED)
+    shown = (known > 0) | ~rows.has(IS_DEFERRED)
     left[OPEN] = int((drawn & ~closed).sum())
     left[NOT_SHOWN] = int((closed & ~shown).sum())
     # Once an arm is settled, the others without a reward were not seen.
@@ -108,7 +108,11 @@ def outcomes_of(history: DecisionHistory) -> Outcomes:
 
 
 def _assigned(
-    definitions: Definitions, names: list[str], unit: Index, policy: Index, position: Index
+    definitions: Definitions,
+    names: list[str],
+    unit: IntegerArray,
+    policy: IntegerArray,
+    position: IntegerArray,
 ) -> Counts:
     """Count visitors by the policy of their first decision, whatever came of it."""
     first = np.unique(unit, return_index=True)[1]

@@ -11,8 +11,8 @@ from service.analysis.intervals import grouped, standard_error
 from service.analysis.request import EvaluationRequest
 
 MEAN_WEIGHT_ERRORS = 5.0
-"""Weights have the mean 1 where the log supports the policy and propensities are those that arms
-were drawn by; so many standard errors to either side do not come by chance."""
+"""Standard errors by which the mean weight may differ from 1, its value where the log supports the
+policy and propensities are those that arms were drawn by: more do not come by chance."""
 
 SHOWN_ARMS = 5
 """Arms without support that are named."""
@@ -20,7 +20,7 @@ SHOWN_ARMS = 5
 
 @dataclass(frozen=True)
 class WeightSummary:
-    """Of one policy. mean_weight_error: the standard error, infinite of fewer than two."""
+    """Weights of one policy. mean_weight_error: the standard error, infinite of fewer than two."""
 
     effective_sample_size: float
     largest_weight: float
@@ -45,7 +45,7 @@ def refusal(
     learned_from: int | None,
     request: EvaluationRequest,
 ) -> str | None:
-    """None where the log can tell."""
+    """Say why the log cannot tell the value of a policy; None where it can."""
     if not len(columns):
         return "there is no decision to evaluate on"
     if columns.slates and not request.first_slot:
@@ -54,7 +54,7 @@ def refusal(
             "reward of the first slot alone: ask for its value (`forage evaluate --first-slot`, or "
             "`slates` over HTTP), or choose decisions of one arm"
         )
-    if others := columns.otherwise(policy):
+    if others := columns.other_candidates(policy):
         return _of_shortlists(columns, others)
     if learned_from == 0:
         return _of_learning(policy, request)

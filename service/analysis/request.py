@@ -4,20 +4,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 LEAST_EFFECTIVE = 50.0
-"""Decisions that an estimate has to rest on, in effect: below, 95 percent intervals of weighted
-means were seen to cover 70 percent."""
+"""Least effective number of decisions that an estimate rests on: below, 95 percent intervals of
+weighted means were seen to cover 70 percent."""
 
 MOST_UNSUPPORTED = 0.01
-"""The share of what a policy would show that the log may be unable to show: it makes a bias of at
-most as much of the range of rewards."""
+"""Largest share of what a policy would show that the log may be unable to show: it makes a bias of
+at most as much of the range of rewards."""
 
 PolicyFields = Mapping[str, object]
-"""Of a policy's settings, as an experiment's file has them."""
+"""Settings of a policy, as an experiment's file has them."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which decisions to evaluate on.
+    """Decisions to evaluate on.
 
     since, until   unix seconds, of when they were made; until is excluded
     newest         so many at most
@@ -35,7 +35,7 @@ class EvaluationRequest:
     """What to evaluate.
 
     policies      live ones and shadows; None: all live ones, but only where nothing is defined
-    shadows       evaluate all shadows, each on the decisions since it was defined as it is now
+    shadows       evaluate all shadows, each on the decisions since its present definition
     definitions   of policies that never ran, by name
     freeze        as they stood before the first of the decisions; else each as it learned
     own           weights by the propensity of the assigned policy alone

@@ -21,10 +21,10 @@ RETRY_AFTER_S = 5
 """Seconds after which a refused caller may ask again: most evaluations take less."""
 
 LONGEST_LINE = 2**26
-"""Bytes of a result, at most."""
+"""Most bytes of a result."""
 
 ERROR_CHARACTERS = 2_000
-"""Characters of a failed process's errors that the log keeps: the last ones."""
+"""Last characters of a failed process's errors, which the log keeps."""
 
 RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 
@@ -42,7 +42,7 @@ class Question(msgspec.Struct):
     checkpoints: str | None = None
 
 
-class Step(msgspec.Struct, tag="step"):
+class ProgressLine(msgspec.Struct, tag="step"):
     """A line of the worker's standard output: how far it is within one pass over the log.
 
     doing      what it counts, in words
@@ -54,13 +54,13 @@ class Step(msgspec.Struct, tag="step"):
     of: int
 
 
-class Answer(msgspec.Struct, tag="answer"):
+class AnswerLine(msgspec.Struct, tag="answer"):
     """The last line of the worker's standard output. content: JSON."""
 
     content: msgspec.Raw
 
 
-class Refusal(msgspec.Struct, tag="refusal"):
+class RefusalLine(msgspec.Struct, tag="refusal"):
     """The last line of the worker's standard output where there is no answer. error: its class."""
 
     error: str
@@ -68,9 +68,9 @@ class Refusal(msgspec.Struct, tag="refusal"):
     path: str = ""
 
 
-Result = Answer | Refusal
-Line = Step | Answer | Refusal
-_LINES = msgspec.json.Decoder(Line)
+Result = AnswerLine | RefusalLine
+WorkerLine = ProgressLine | AnswerLine | RefusalLine
+_LINES = msgspec.json.Decoder(WorkerLine)
 
 
 class Run:
@@ -84,7 +84,7 @@ class Run:
 
     def __init__(self, work: Callable[["Run"], Coroutine[Any, Any, bytes]], clock: Clock) -> None:
         self._clock = clock
-        self.step: Step | None = None
+        self.step: ProgressLine | None = None
         self.began: float | None = None
         self.ended: float | None = None
         self.task = asyncio.create_task(work(self))
@@ -107,7 +107,7 @@ class Run:
 
     @property
     def seconds(self) -> float | None:
-        """How long it has run, or ran; None: its process was not started."""
+        """Seconds that it has run, or ran; None: its process was not started."""
         if self.began is None:
             return None
         return (self._clock.monotonic() if self.ended is None else self.ended) - self.began
@@ -127,7 +127,7 @@ class Run:
             logger.error("an evaluation failed", exc_info=fault)
 
 
-class Worker:
+class EvaluationWorker:
     """Runs `service.analysis.worker`, one process at a time, which neither delays serving nor
     uses its memory. A process can be ended when it takes too long or is cancelled; a task of a
     process pool cannot.
@@ -182,7 +182,7 @@ class Worker:
         async with self._one:
             run.begin()
             found = await self._work(run, question)
-        if isinstance(found, Answer):
+        if isinstance(found, AnswerLine):
             return bytes(found.content)
         match found.error:
             case "NotFound":
@@ -244,7 +244,7 @@ async def _follow(process: Process, run: Run) -> Result | None:
     found = None
     async for line in process.stdout:
         told = _LINES.decode(line)
-        if isinstance(told, Step):
+        if isinstance(told, ProgressLine):
             run.step = told
         else:
             found = told

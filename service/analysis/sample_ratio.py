@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.analysis.sequences import Array, Index, radius
+from service.analysis.sequences import Array, IntegerArray, radius
 from service.state.decisions import Decision
 
-ALPHA = 0.001
-"""Chance of a false alarm, ever, of an experiment."""
+FALSE_ALARM_CHANCE = 0.001
+"""Chance that an experiment ever gives a false alarm."""
 
-MOST = 10_000
-"""Arms that are counted."""
+MOST_COUNTED_ARMS = 10_000
+"""Most arms that are counted."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """what: `arm` or `policy`."""
+    """Name that was drawn too often or too rarely. what: `arm` or `policy`."""
 
     what: str
     name: str
@@ -32,19 +32,19 @@ class Mismatch:
 
 
 class Counts:
-    """Of names: how often each was drawn, how often it should have been, and the variance."""
+    """Counts of names: how often each was drawn and should have been, and the variance."""
 
     def __init__(self, names: Sequence[str] = (), sums: Array | None = None) -> None:
         self.names = {name: place for place, name in enumerate(names)}
         self.sums = np.zeros((3, max(len(names), 16))) if sums is None else sums.copy()
 
-    def add(self, places: Index, drawn: int, chances: Array) -> None:
-        """places: of the names that could be drawn; drawn: the place of the one that was."""
+    def add(self, places: IntegerArray, drawn: int, chances: Array) -> None:
+        """Count a draw. places: of the names that could be drawn; drawn: of the one that was."""
         self.sums[0, drawn] += 1
         self.sums[1, places] += chances
         self.sums[2, places] += chances * (1 - chances)
 
-    def places(self, names: Sequence[str]) -> Index:
+    def places(self, names: Sequence[str]) -> IntegerArray:
         for name in names:
             self.names.setdefault(name, len(self.names))
         if len(self.names) > self.sums.shape[1]:
@@ -52,7 +52,7 @@ class Counts:
         return np.array([self.names[name] for name in names])
 
     def mismatch(self, what: str, alpha: float) -> Mismatch | None:
-        """The name that is farthest beyond its bound."""
+        """Return the name that is farthest beyond its bound; None where all are within."""
         observed, expected, v = self.sums[:, : len(self.names)]
         off = np.abs(observed - expected)
         if not (off > 0).any():
@@ -70,13 +70,13 @@ class ShownArms:
 
     def __init__(self) -> None:
         self.counts = Counts()
-        self._last: tuple[list[str], Index] = [], np.array([], dtype=np.int64)
+        self._last: tuple[list[str], IntegerArray] = [], np.array([], dtype=np.int64)
 
     def add(self, decision: Decision) -> None:
         arms, places = self._last
         if arms != decision.arms:
             known = self.counts.names
-            if len(known) + sum(arm not in known for arm in decision.arms) > MOST:
+            if len(known) + sum(arm not in known for arm in decision.arms) > MOST_COUNTED_ARMS:
                 return
             places = self.counts.places(decision.arms)
             self._last = decision.arms, places

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from service.analysis.history import (
-    DEFERRED,
+    BEFORE_ORIGIN,
+    DAMAGED_ROWS,
     DELETED,
-    EARLIER,
-    IMPORTED,
+    IS_DEFERRED,
+    IS_IMPORTED,
+    LACKS_PROBABILITIES,
     OPEN,
-    UNREADABLE,
-    UNTOLD,
     DecisionHistory,
 )
 from service.analysis.request import Selection
@@ -44,11 +44,11 @@ class SelectedDecisions:
         return len(self.numbers)
 
     def since(self, position: int) -> "SelectedDecisions":
-        """Those made at a position or later."""
+        """Return the decisions made at a position or later."""
         return self._part(slice(int(np.searchsorted(self.positions, position)), None))
 
     def before(self, position: int) -> "SelectedDecisions":
-        """Those made at earlier positions."""
+        """Return the decisions made at earlier positions."""
         return self._part(slice(int(np.searchsorted(self.positions, position))))
 
     def _part(self, rows: slice) -> "SelectedDecisions":
@@ -76,24 +76,24 @@ def selected(history: DecisionHistory, selection: Selection) -> SelectedDecision
     alone, since a click comes before the default. All before it count, whatever their reward.
     """
     rows, definitions = history.decisions, history.definitions
-    left = Counter({UNREADABLE: history.unreadable})
-    imported, asked = rows.has(IMPORTED), _asked(history, selection)
+    left = Counter({DAMAGED_ROWS: history.unreadable})
+    imported, asked = rows.has(IS_IMPORTED), _asked(history, selection)
     held = np.ones(len(rows), dtype=bool)
     for reason, wrong in (
         (DELETED, rows.schema < definitions.first_schema),
-        (EARLIER, ~imported & (rows.position < history.begins)),
+        (BEFORE_ORIGIN, ~imported & (rows.position < history.begins)),
     ):
         left[reason] = int((asked & held & wrong).sum())
         held &= ~wrong
     told = history.settlements(history.arms[rows.first_arm])
     end = max(history.told_until, float(rows.at[held].max(initial=0.0)))
     waits = held & ~told.settled & ~imported & (rows.reward_by > end)
-    alone = asked & held & rows.has(UNTOLD)
+    alone = asked & held & rows.has(LACKS_PROBABILITIES)
     left[CANDIDATES] = int(alone.sum())
     asked &= held & ~alone
     # A deferred one may never have been shown. Another is overdue, even if no service logged it.
     default = nan if definitions.default is None else definitions.default
-    missed = np.where(imported | rows.has(DEFERRED), nan, default)
+    missed = np.where(imported | rows.has(IS_DEFERRED), nan, default)
     values = np.where(told.settled, told.value, missed)
     closed = rows.at < rows.at[waits].min(initial=inf)
     known = ~np.isnan(values)

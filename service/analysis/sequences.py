@@ -33,17 +33,17 @@ from scipy.optimize.elementwise import bracket_root, find_root
 from scipy.special import gammainc, gammaln, ndtri
 
 Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.int64]
+IntegerArray = npt.NDArray[np.int64]
 
 RHO = 10.0
-"""Makes u narrowest, relative to the root of V, where V is some 300 (in units of scale^2): there a
-sequence is 1.7 times as wide as an interval that may be looked at once. At V = 20 and 100,000 the
-factor is 2."""
+"""Parameter of the mixture. It makes u narrowest, relative to the root of V, where V is some 300
+(in units of scale^2): there a sequence is 1.7 times as wide as an interval that may be looked at
+once. At V = 20 and 100,000 the factor is 2."""
 
 
 MOST_ROWS = 10
-"""Rows of a unit that count. Were all to, a crawler with 300 decisions beside 500 visitors with one
-each would be 3/8 of every mean, and leave 3 units in effect of each half of the traffic. Where the
+"""Rows of a unit that count. If all did, a crawler with 300 decisions beside 500 visitors with one
+each would be 3/8 of every mean, and leave 3 effective units of each half of the traffic. Where the
 rates of visitors vary so that two decisions of one have a correlation of 1/8, the first ten hold 59
 percent of what any number of them would tell of a policy."""
 
@@ -118,7 +118,7 @@ def terms(
     return Terms(m, e, span / least)
 
 
-def _by_unit(unit: Index) -> tuple[Index, Index]:
+def _by_unit(unit: IntegerArray) -> tuple[IntegerArray, IntegerArray]:
     """Return the rows unit by unit, each unit's in their order, and for each of these places that
     of its unit's first row: both (n,)."""
     order = np.argsort(unit, kind="stable")
@@ -126,7 +126,7 @@ def _by_unit(unit: Index) -> tuple[Index, Index]:
     return order, np.maximum.accumulate(np.where(starts, np.arange(len(order)), 0))
 
 
-def counted(unit: Index) -> npt.NDArray[np.bool_]:
+def counted(unit: IntegerArray) -> npt.NDArray[np.bool_]:
     """Return whether each row counts, (n,): it is one of the first MOST_ROWS of its unit."""
     order, first = _by_unit(unit)
     counts = np.empty(len(unit), dtype=bool)
@@ -134,13 +134,13 @@ def counted(unit: Index) -> npt.NDArray[np.bool_]:
     return counts
 
 
-def sum_of_squares(e: Array, unit: Index, other: Array | None = None) -> Array:
+def sum_of_squares(e: Array, unit: IntegerArray, other: Array | None = None) -> Array:
     """Return V after each row, (n,): the sum over units of (sum of e)^2, or of the product of the
     sums of `e` and `other`."""
     order, first = _by_unit(unit)
 
     def earlier(values: Array) -> Array:
-        """Sums over the earlier rows of the unit."""
+        """Sum over the earlier rows of the same unit."""
         sums, found = before(values[order]), np.empty_like(values)
         found[order] = sums - sums[first]
         return found
@@ -172,21 +172,21 @@ class Estimate:
         return Estimate(min(max(self.value, low), high), *cut)
 
 
-class Watched:
+class ConfidenceSequence:
     """Terms with the boundary of their sum, row by row."""
 
-    def __init__(self, each: Terms, unit: Index, alpha: float) -> None:
+    def __init__(self, each: Terms, unit: IntegerArray, alpha: float) -> None:
         self.scale, self._alpha = each.scale, alpha
         self.sums = np.cumsum(each.z)
         self.v = np.maximum(sum_of_squares(each.e, unit), 0.0)
 
-    def at(self, rows: Index) -> tuple[Array, Array]:
+    def at(self, rows: IntegerArray) -> tuple[Array, Array]:
         """Return the mean after each of the rows, and half of the width of its interval."""
         count = rows + 1
         return self.sums[rows] / count, radius(self.v[rows], self.scale, self._alpha) / count
 
     def estimate(self) -> Estimate:
-        """The mean of all rows."""
+        """Estimate the mean of all rows."""
         count = len(self.sums)
         [mean], [half] = self.at(np.array([count - 1]))
         once = float(ndtri(1 - self._alpha / 2) * np.sqrt(self.v[-1])) / count
@@ -196,7 +196,8 @@ class Watched:
         )
 
     def safe_since(self) -> int | None:
-        """The row from which on the interval has left out 0 up to the end; None: it holds 0."""
+        """Return the row from which on the interval has left out 0 up to the end; None: it holds
+        0."""
         evidence = log_evidence(np.abs(self.sums), self.v, self.scale)
         holds = np.flatnonzero(evidence <= log(2 / self._alpha))
         if not len(holds):
@@ -205,7 +206,7 @@ class Watched:
 
 
 def ratio_interval(
-    own: Terms, control: Terms, unit: Index, alpha: float
+    own: Terms, control: Terms, unit: IntegerArray, alpha: float
 ) -> tuple[float, float] | None:
     """Return bounds of the ratio of two means that hold at all times at once: the ratios t for
     which the interval of own - t control holds 0 (Fieller 1954).
@@ -238,7 +239,7 @@ def ratio_interval(
     return ends[0], ends[1]
 
 
-def chances_of_best(each: list[Terms], unit: Index, draws: int = 10_000) -> list[float]:
+def chances_of_best(each: list[Terms], unit: IntegerArray, draws: int = 10_000) -> list[float]:
     """Return the probability of each policy to earn most, by a normal approximation of the means.
     The draws are the same every time."""
     _, number = np.unique(unit, return_inverse=True)

@@ -35,11 +35,12 @@ DefinitionJson = dict[str, Any]
 GUESS = "_guess_of_reward"
 """Name of the regression among the policies of the fold."""
 
-OUTSIDE = {"share": 0.0, "learns_from": "all", "shadow": False}
+NO_TRAFFIC = {"share": 0.0, "learns_from": "all", "shadow": False}
 """Settings of a policy that has no part in the traffic and learns from all of it."""
 
-COLUMNS = 512
-"""The regression sees the crosses of features only as far as this: its cost is their square."""
+MOST_CROSSED_COLUMNS = 512
+"""Most columns up to which the regression sees the crosses of features: its cost is their
+square."""
 
 
 def read_definitions(path: Path) -> dict[str, PolicyFields]:
@@ -63,12 +64,13 @@ def read_definitions(path: Path) -> dict[str, PolicyFields]:
 
 
 def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields]) -> DefinitionJson:
-    """A definition with policies that get no traffic and learn from all of it.
+    """Return a copy of a definition with more policies, which get no traffic and learn from all of
+    it.
 
     Raises ConfigurationError where they are wrong, or do not fit the experiment.
     """
     own = {
-        name: {**settings, **OUTSIDE} if isinstance(settings, dict) else {}
+        name: {**settings, **NO_TRAFFIC} if isinstance(settings, dict) else {}
         for name, settings in extra.items()
     }
     whole = {**definition, "policies": {**definition["policies"], **own}}
@@ -89,8 +91,8 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
 
 
 def regression(definition: DefinitionJson) -> PolicyFields:
-    """Settings of the regression: over context, arm and crosses; over the context for each arm
-    apart where arms have no features."""
+    """Return the settings of the regression: over context, arm and crosses; over the context for
+    each arm apart where arms have no features."""
     whole = Definition.model_validate(definition)
     features = whole.features
     if not features.arm:
@@ -99,7 +101,7 @@ def regression(definition: DefinitionJson) -> PolicyFields:
     schema = Schema(features)
     for chosen in ([*names, *features.crosses], names):
         view = View(schema, chosen)
-        if view.width <= min(COLUMNS, whole.max_vector) and not view.fault:
+        if view.width <= min(MOST_CROSSED_COLUMNS, whole.max_vector) and not view.fault:
             return {"kind": "greedy", "features": chosen}
     return {"kind": "greedy", "disjoint": True, "features": ["intercept"]}
 
@@ -113,8 +115,8 @@ class ExtraPolicies:
     faults: dict[str, str] = field(default_factory=dict)
 
     def into(self, event: ExperimentDefined) -> ExperimentDefined:
-        """The event with those that fit it (a feature may have come later). A policy that served
-        under one of their names decides as it did."""
+        """Return the event with those policies that fit it (a feature may have come later). A
+        policy that served under one of their names decides as it did."""
         served = Definition.model_validate(event.definition).serving
         self.faults = {}
         whole = with_policies(event.definition, {GUESS: regression(event.definition)})
@@ -174,7 +176,8 @@ async def _train(store: Store, state: State, learner: Learner, position: int, at
 
 
 def frozen(state: State, learner: Learner) -> Learner:
-    """A copy of the policy that the fold does not change. It tries no arm for its own sake."""
+    """Copy a policy, so that the fold does not change it. The copy tries no arm for its own
+    sake."""
     twin = Learner(
         state.name,
         learner.name,
@@ -190,7 +193,7 @@ def frozen(state: State, learner: Learner) -> Learner:
 
 
 def guesses(state: State, context: Array, candidates: Candidates) -> Array:  # (K,)
-    """Of the reward of each candidate, from earlier rewards; within the range of rewards."""
+    """Predict the reward of each candidate from earlier rewards, within the range of rewards."""
     learner = state.learners[GUESS]
     version = learner.active
     phi = version.encoder(learner.view.design(context[None], candidates.x))

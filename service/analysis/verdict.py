@@ -13,17 +13,17 @@ from service.analysis.outcomes import Outcomes, outcomes_of
 from service.analysis.sample_ratio import Mismatch
 from service.analysis.sequences import (
     Array,
+    ConfidenceSequence,
     Estimate,
-    Index,
+    IntegerArray,
     Terms,
-    Watched,
     chances_of_best,
     counted,
     ratio_interval,
     sum_of_squares,
     terms,
 )
-from service.analysis.verdict_answer import Look, PolicyMean, Uplift, Verdict
+from service.analysis.verdict_answer import EarlierUplift, PolicyMean, Uplift, Verdict
 from service.clock import iso
 from service.definition.experiment import Definition
 from service.errors import NotFound
@@ -32,10 +32,10 @@ from service.log.stores import Store
 
 ALPHA = 0.05
 LEAST_UNITS = 50
-"""Visitors that a comparison needs, in effect, of the policy with the smaller share: below, a few
-of them make its outcome."""
+"""Least effective number of visitors, of the policy with the smaller share, that a comparison
+needs: below, a few of them make its outcome."""
 LOOKS = 200
-"""Points of an uplift's history, at most."""
+"""Most points of an uplift's history."""
 
 
 async def verdict_on(
@@ -90,13 +90,14 @@ def _refusal(definition: Definition, starts: dict[str, Start]) -> str:
 
 
 def _mismatch(outcomes: Outcomes) -> Mismatch | None:
-    alpha = sample_ratio.ALPHA / len(outcomes.drawn)
+    alpha = sample_ratio.FALSE_ALARM_CHANCE / len(outcomes.drawn)
     found = [counts.mismatch(what, alpha) for what, counts in outcomes.drawn.items()]
     return next(filter(None, found), None)
 
 
 class _Judge:
-    """starts: of the policies that share the traffic, the control among them."""
+    """Judge of the policies of one experiment. starts: of the policies that share the traffic, the
+    control among them."""
 
     def __init__(
         self, outcomes: Outcomes, definitions: Definitions, control: str, starts: dict[str, Start]
@@ -111,8 +112,8 @@ class _Judge:
         self._limits, self._span = (low, high), high - low
 
     def uplifts(self) -> list[Uplift]:
-        """Of each policy, and of all together where there are several; none before any decision
-        counts."""
+        """Return the uplift of each policy, and of all together where there are several; none
+        before any decision counts."""
         others = [name for name in self._starts if name != self._control]
         compared: list[str | None] = [*others, None] if len(others) > 1 else [*others]
         found = [self._uplift(name, ALPHA / len(compared)) for name in compared]
@@ -134,8 +135,8 @@ class _Judge:
     def _since(self, *names: str) -> Start:
         return max((self._starts[name] for name in names), key=lambda start: start.position)
 
-    def _terms(self, names: set[str], rows: Index) -> Terms:
-        """Of policies taken as one."""
+    def _terms(self, names: set[str], rows: IntegerArray) -> Terms:
+        """Return the terms of several policies taken as one."""
         drawn = self._outcomes.of(names)
         chance = self._outcomes.chance
         if len(names) > 1:
@@ -143,7 +144,7 @@ class _Judge:
         reward, first = self._outcomes.reward, self._rules.default or 0.0
         return terms(drawn[rows], chance[rows], reward[rows], first, self._span)
 
-    def _rows(self, start: Start) -> tuple[Index, int]:
+    def _rows(self, start: Start) -> tuple[IntegerArray, int]:
         """Return the rows that count since then, and how many others a few visitors made."""
         rows = np.flatnonzero(self._outcomes.position >= start.position)
         counts = counted(self._outcomes.unit[rows])
@@ -155,8 +156,10 @@ class _Judge:
         own = int(self._outcomes.of({name})[rows].sum())
         found: Estimate | None = None
         if own:
-            watched = Watched(self._terms({name}, rows), self._outcomes.unit[rows], ALPHA)
-            found = watched.estimate().within(*self._limits)
+            sequence = ConfidenceSequence(
+                self._terms({name}, rows), self._outcomes.unit[rows], ALPHA
+            )
+            found = sequence.estimate().within(*self._limits)
         return PolicyMean(
             policy=name,
             since=iso(start.at),
@@ -168,7 +171,7 @@ class _Judge:
         )
 
     def _uplift(self, name: str | None, alpha: float) -> Uplift | None:
-        """None: no decision counts yet."""
+        """Return the uplift of a policy, or of all taken as one; None: no decision counts yet."""
         start = self._since(self._control, *([] if name is None else [name]))
         rows, repeats = self._rows(start)
         if not len(rows):
@@ -176,13 +179,13 @@ class _Judge:
         both = ({name} if name else self._others()), {self._control}
         own, control = (self._terms(names, rows) for names in both)
         unit, at = self._outcomes.unit[rows], self._outcomes.at[rows]
-        watched = Watched(own - control, unit, alpha)
+        sequence = ConfidenceSequence(own - control, unit, alpha)
         positions = self._outcomes.position[rows]
-        found = watched.estimate().within(-self._span, self._span)
+        found = sequence.estimate().within(-self._span, self._span)
         rarer = np.minimum(*(self._definitions.shares(names, positions) for names in both))
         effective = effective_units(rarer, unit)
         enough = _first_with_enough(effective)
-        safe = watched.safe_since()
+        safe = sequence.safe_since()
         safe = None if safe is None or enough is None else max(safe, enough)
         ratio = None
         if self._rules.limits[0] >= 0:
@@ -204,14 +207,14 @@ class _Judge:
             ratio_interval=ratio,
             safe_since=None if safe is None else iso(float(at[safe])),
             safe_decisions=None if safe is None else safe + 1,
-            history=_history(watched, at),
+            history=_history(sequence, at),
         )
         if safe is not None:
             uplift.state = "better" if found.value > 0 else "worse"
         if enough is None:
             uplift.sentence = sentences.too_few(uplift, LEAST_UNITS)
         else:
-            ahead = sentences.Forecast(watched, at, uplift.control, self._span, alpha)
+            ahead = sentences.UpliftForecast(sequence, at, uplift.control, self._span, alpha)
             uplift.sentence = sentences.of_one(self._control, uplift, ahead)
         return uplift
 
@@ -219,26 +222,26 @@ class _Judge:
         return self._definitions.policies - {self._control}
 
 
-def effective_units(chance: Array, unit: Index) -> Array:
-    """The visitors that a policy drawn with a chance has after each decision, in effect, (n,): the
-    number of equally frequent ones with whom its mean would be as uncertain."""
+def effective_units(chance: Array, unit: IntegerArray) -> Array:
+    """Return the effective number of visitors that a policy drawn with a chance has after each
+    decision, (n,): as many equally frequent ones would leave its mean as uncertain."""
     count = np.arange(1, len(unit) + 1)
     found: Array = count**2 / sum_of_squares(1 / np.sqrt(chance), unit)
     return found
 
 
 def _first_with_enough(effective: Array) -> int | None:
-    """The row from which on there are enough units, in effect."""
+    """Return the row from which on there are effectively enough units; None: there never are."""
     few = np.flatnonzero(effective < LEAST_UNITS)
     first = int(few[-1]) + 1 if len(few) else 0
     return first if first < len(effective) else None
 
 
-def _history(watched: Watched, at: Array) -> list[Look]:
+def _history(sequence: ConfidenceSequence, at: Array) -> list[EarlierUplift]:
     rows = np.unique(np.linspace(0, len(at) - 1, LOOKS).astype(np.int64))
-    values, halves = watched.at(rows)
+    values, halves = sequence.at(rows)
     return [
-        Look(
+        EarlierUplift(
             at=float(at[row]),
             decisions=int(row) + 1,
             value=value,

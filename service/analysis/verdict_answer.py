@@ -6,11 +6,11 @@ from pydantic import BaseModel, Field
 
 from service.analysis.sequences import MOST_ROWS
 
-State = Literal["better", "worse", "open", "refused"]
+VerdictState = Literal["better", "worse", "open", "refused"]
 Ends = Annotated[tuple[float, float], Field(description="Lower and upper end, 95 percent.")]
 
 
-class Look(BaseModel):
+class EarlierUplift(BaseModel):
     """An uplift as it was known earlier."""
 
     at: float = Field(description="Unix seconds, of the last decision in it.")
@@ -22,7 +22,9 @@ class Look(BaseModel):
 
 class PolicyMean(BaseModel):
     policy: str
-    since: str = Field(description="From when on decisions count: as long as it is as it is now.")
+    since: str = Field(
+        description="Start of the policy's present settings; earlier decisions do not count."
+    )
     decisions: int
     mean: float | None = Field(description="Reward per decision; null where there is none.")
     interval: Ends | None = Field(description="Holds at all times at once.")
@@ -33,13 +35,13 @@ class PolicyMean(BaseModel):
 
 
 class Uplift(BaseModel):
-    """Of a policy over the control: reward per decision."""
+    """Uplift of a policy over the control: reward per decision."""
 
-    policy: str | None = Field(description="null: everything but the control.")
-    state: State
+    policy: str | None = Field(description="Policy; null: everything but the control.")
+    state: VerdictState
     sentence: str
     since: str
-    decisions: int = Field(description="Of all policies, in which either could be drawn.")
+    decisions: int = Field(description="Decisions of all policies, in which either could be drawn.")
     repeats: int = Field(
         description=f"Further ones that do not count: their visitors had made {MOST_ROWS} before."
     )
@@ -50,29 +52,33 @@ class Uplift(BaseModel):
     mean: float
     control: float
     difference: float
-    interval: Ends = Field(description="Of the difference; holds at all times at once.")
-    fixed_interval: Ends = Field(description="Of the difference, for one look.")
+    interval: Ends = Field(description="Interval of the difference; holds at all times at once.")
+    fixed_interval: Ends = Field(description="Interval of the difference, for one look.")
     ratio: float | None = Field(
         description="null where rewards may be below 0, or the control may earn nothing."
     )
-    ratio_interval: Ends | None = Field(description="Of the ratio; holds at all times at once.")
-    safe_since: str | None = Field(description="When the interval left out 0, for good.")
+    ratio_interval: Ends | None = Field(
+        description="Interval of the ratio; holds at all times at once."
+    )
+    safe_since: str | None = Field(
+        description="Time since which the interval has left out 0 for good."
+    )
     safe_decisions: int | None = Field(description="After how many decisions that was.")
-    history: list[Look] = Field(description="Of the difference.")
+    history: list[EarlierUplift] = Field(description="Difference as it was known earlier.")
 
 
 class Verdict(BaseModel):
-    """Of an experiment, up to its oldest decision that still waits for a reward."""
+    """Verdict on an experiment, up to its oldest decision that still waits for a reward."""
 
     experiment: str
-    state: State = Field(
+    state: VerdictState = Field(
         description="A policy is better than the control, none is and one is worse, neither can be "
         "told yet, or nothing can be told (`sentence` says why)."
     )
     sentence: str
     control: str | None
-    until: str | None = Field(description="Of the last decision that counts.")
-    decisions: int = Field(description="That count, of all policies.")
+    until: str | None = Field(description="Time of the last decision that counts.")
+    decisions: int = Field(description="Decisions that count, of all policies.")
     sample_ratio: str = Field(
         description="Whether shown arms fit their propensities, and visitors the shares."
     )
@@ -85,8 +91,7 @@ class Verdict(BaseModel):
 class DatedVerdict(Verdict):
     """A verdict that a service remembers for a while."""
 
-    as_of: str = Field(description="When the log was read.")
+    as_of: str = Field(description="Time at which the log was read.")
     next_at: str | None = Field(
-        description="From when on it is read again for whoever asks; null: once the experiment "
-        "changes."
+        description="Time from which a request reads it again; null: once the experiment changes."
     )

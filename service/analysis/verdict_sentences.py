@@ -6,8 +6,8 @@ from datetime import datetime
 import numpy as np
 
 from service.analysis.sample_ratio import Mismatch
-from service.analysis.sequences import Array, Watched, radius
-from service.analysis.verdict_answer import PolicyMean, State, Uplift
+from service.analysis.sequences import Array, ConfidenceSequence, radius
+from service.analysis.verdict_answer import PolicyMean, Uplift, VerdictState
 from service.tables import figure
 
 NO_CONTROL = (
@@ -28,22 +28,22 @@ NOTHING_SETTLED = (
 )
 FITS = "Shown arms fit their propensities, and visitors the shares of policies."
 VALID = "95 percent, valid at any time"
-SIZES = 0.1, 0.05, 0.02, 0.01
+FORECAST_UPLIFTS = 0.1, 0.05, 0.02, 0.01
 """Relative uplifts of a forecast."""
 DAY = 86_400.0
-LONGEST = 365 * DAY
+LONGEST_FORECAST = 365 * DAY
 
 
-class Forecast:
-    """When an uplift would show."""
+class UpliftForecast:
+    """Forecast of when an uplift would show."""
 
     def __init__(
-        self, watched: Watched, at: Array, control: float, span: float, alpha: float
+        self, sequence: ConfidenceSequence, at: Array, control: float, span: float, alpha: float
     ) -> None:
-        self._count, self._alpha, self._scale = len(at), alpha, watched.scale
-        self._each = float(watched.v[-1]) / self._count
+        self._count, self._alpha, self._scale = len(at), alpha, sequence.scale
+        self._each = float(sequence.v[-1]) / self._count
         self._unit = abs(control) or span
-        """Of an uplift of 1."""
+        """Reward that an uplift of 1 stands for."""
         since = at > at[-1] - DAY
         seconds = max(float(at[-1] - at[since][0]), 1.0)
         self._rate = float(since.sum()) / seconds
@@ -51,16 +51,18 @@ class Forecast:
     def sentence(self) -> str:
         if not self._each:
             return "every decision has earned the same"
-        for size in SIZES:
+        for size in FORECAST_UPLIFTS:
             more = self._needed(size * self._unit) - self._count
             if more > 0:
                 would = f"an uplift of {100 * size:g} percent would show"
                 seconds = more / self._rate
                 when = (
-                    "after more than a year" if seconds > LONGEST else f"in about {_long(seconds)}"
+                    "after more than a year"
+                    if seconds > LONGEST_FORECAST
+                    else f"in about {_long(seconds)}"
                 )
                 return f"at today's rate {would} {when}"
-        return f"an uplift of {100 * SIZES[-1]:g} percent would have shown"
+        return f"an uplift of {100 * FORECAST_UPLIFTS[-1]:g} percent would have shown"
 
     def _needed(self, difference: float) -> float:
         """Decisions after which the interval is as wide as a difference, to either side."""
@@ -69,8 +71,8 @@ class Forecast:
         return float(counts[np.flatnonzero(wide)[-1]]) if wide.any() else 0.0
 
 
-def of_one(control: str, uplift: Uplift, ahead: Forecast) -> str:
-    """An uplift in a sentence."""
+def of_one(control: str, uplift: Uplift, ahead: UpliftForecast) -> str:
+    """Put an uplift into a sentence."""
     who = _who(uplift)
     if uplift.state == "open":
         return f"No difference between `{control}` and {who} can be told yet: {ahead.sentence()}."
@@ -94,7 +96,8 @@ def too_few(uplift: Uplift, least: int) -> str:
 
 
 def of_rows(mismatch: Mismatch | None, lost: int) -> str:
-    """Whether the rows can be trusted, and that some are known to be lost, whatever they held."""
+    """Say whether the rows can be trusted, and that some are known to be lost, whatever they
+    held."""
     text = of_mismatch(mismatch) if mismatch else FITS
     return f"{text} The log has lost {lost:,} decisions or more." if lost else text
 
@@ -107,8 +110,8 @@ def of_mismatch(found: Mismatch) -> str:
     )
 
 
-def of_all(uplifts: Sequence[Uplift], means: Sequence[PolicyMean]) -> tuple[State, str]:
-    """What holds of an experiment, in a sentence or two."""
+def of_all(uplifts: Sequence[Uplift], means: Sequence[PolicyMean]) -> tuple[VerdictState, str]:
+    """Say what holds of an experiment, in a sentence or two."""
     single = [each for each in uplifts if each.policy is not None]
     if not single:
         return "refused", NOTHING_SETTLED

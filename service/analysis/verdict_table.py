@@ -7,8 +7,8 @@ from service.tables import aligned
 
 
 def table(verdict: Verdict) -> str:
-    """The sentence, what each policy earned, what it earned more than the control, and what does
-    not count."""
+    """Return the sentence, what each policy earned, what it earned more than the control, and what
+    does not count."""
     lines = [verdict.sentence]
     if verdict.policies:
         head = ["policy", "decisions", "reward", "95%, at any time", "at one look", "best"]

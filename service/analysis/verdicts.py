@@ -10,7 +10,7 @@ from math import inf
 import msgspec
 
 from service.analysis.request import EvaluationRequest
-from service.analysis.running import Worker
+from service.analysis.running import EvaluationWorker
 from service.clock import iso
 from service.errors import Invalid, Refused, StoreError
 from service.log.log import Log
@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 FRESH_SECONDS = 10.0
 TIMES = 10.0
-"""An answer is kept for so many times as long as it took: whoever watches a long log costs a tenth
-of a processor."""
+"""Multiple of its computing time for which an answer is kept, so that polling costs at most a tenth
+of a core."""
 
 EVERY_SECONDS = 3_600.0
-"""Between two answers that nobody asks for: a verdict tells of a log that cannot be trusted, and
-values of shadows are there at once for whoever asks."""
+"""Seconds between two answers that nobody asks for: they detect damaged logs, and keep values of
+shadows ready."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ _decode = msgspec.json.Decoder(_Fit).decode
 
 
 class Verdicts:
-    def __init__(self, verdict: Worker, shadows: Worker, log: Log, telemetry: Telemetry) -> None:
+    def __init__(
+        self, verdict: EvaluationWorker, shadows: EvaluationWorker, log: Log, telemetry: Telemetry
+    ) -> None:
         self._verdict, self._shadows = verdict, shadows
         self._log, self._telemetry = log, telemetry
         self._kept = dict[tuple[str, bool], _Kept]()
@@ -66,7 +68,7 @@ class Verdicts:
         return await self._answer(state, self._shadows, request)
 
     async def _answer(
-        self, state: State, worker: Worker, request: EvaluationRequest | None = None
+        self, state: State, worker: EvaluationWorker, request: EvaluationRequest | None = None
     ) -> bytes:
         clock, key = self._telemetry.clock, (state.name, request is None)
         async with self._asking[key]:

@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from service.analysis.history import EARLIER, UNREADABLE
+from service.analysis.history import BEFORE_ORIGIN, DAMAGED_ROWS
 from service.analysis.selected import SelectedDecisions
 from service.analysis.targets import ExtraPolicies, frozen, guesses
 from service.bandits.heads.base import Meta
@@ -35,17 +35,21 @@ from service.state.fold import State
 from service.state.learner import Learner
 
 ABSENT = "made before all of the policies were there"
-FEATURES = "their features or arms do not fit the policies as they stand"
+UNFIT_FEATURES = "their features or arms do not fit the policies as they stand"
 LEAST_PROPENSITY = 1e-12
-"""Of a shown arm. A decision of a smaller one would hold all the weight of any log, and squares and
-cubes of such weights overflow; no log is long enough to show an arm of so small a chance."""
-TINY = f"their shown arm had a chance below {LEAST_PROPENSITY:g}: nothing can be weighted by it"
+"""Least propensity of a shown arm. A decision of a smaller one would hold all the weight of any
+log, and squares and cubes of such weights overflow; no log is long enough to show an arm of so
+small a chance."""
+TINY_PROPENSITY = (
+    f"their shown arm had a chance below {LEAST_PROPENSITY:g}: nothing can be weighted by it"
+)
 SURE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedDecision:
-    """
+    """A decision of the log, with what estimates need of it.
+
     number      of its row; position: of the state that made it
     shown       which of the arms was shown (first)
     behaviour   (K,) the chance that the log shows each with; None where only that of the shown arm
@@ -55,7 +59,7 @@ class LoggedDecision:
     guess       (K,) of each one's reward
     limits      of a reward
     shortlist   the policy that made it chose the arms itself
-    others      policies that would have chosen other arms
+    other_candidates   policies that would have chosen other arms
     """
 
     number: int
@@ -68,7 +72,7 @@ class LoggedDecision:
     guess: Array
     limits: tuple[float, float]
     shortlist: bool
-    others: frozenset[str]
+    other_candidates: frozenset[str]
 
     @property
     def arms(self) -> Sequence[str]:
@@ -124,7 +128,7 @@ class Walk:
                 progress.share("decisions evaluated", done, len(chosen))
                 number = int(chosen.numbers[index])
                 if made_at < position or state is None:
-                    self.left_out[EARLIER] += 1
+                    self.left_out[BEFORE_ORIGIN] += 1
                 elif logged := self._evaluate(state, number, decode_decision(payload)):
                     yield logged
             if position >= upto:
@@ -173,8 +177,8 @@ class Walk:
             yield position, replica.state
 
     async def _states(self) -> AsyncIterator[tuple[int, State | None]]:
-        """Each position of the log, and the state there; None before an origin where the fold has
-        to begin, because earlier events were trimmed."""
+        """Yield each position of the log and the state there; None before an origin where the fold
+        has to begin, because earlier events were trimmed."""
         kept = await origin_of(self._store, self._name)
         origin = None if kept is None else State.restore(kept)
         replica = Replica(self._store, State(self._name))
@@ -193,7 +197,8 @@ class Walk:
             yield step.position, None if step.waits else replica.state
 
     async def _fold(self, replica: Replica, position: int, event: AnyEvent) -> None:
-        """An erased event is skipped: heads lack it from here on."""
+        """Fold an event into the replica. An erased event is skipped: heads lack it from here
+        on."""
         if isinstance(event, ExperimentDefined):
             event = self._added.into(event)
         elif isinstance(event, Tombstone):
@@ -208,7 +213,7 @@ class Walk:
     # -- a decision ----------------------------------------------------------------------------
 
     def _evaluate(self, state: State, number: int, decision: Decision) -> LoggedDecision | None:
-        """None, and counted as left out, where it cannot be evaluated."""
+        """Evaluate a decision; None, and counted as left out, where that cannot be done."""
         if state.deleted or any(name not in state.learners for name in self._policies):
             self.left_out[ABSENT] += 1
             return None
@@ -216,13 +221,13 @@ class Walk:
             self._frozen = {name: frozen(state, state.learners[name]) for name in self._policies}
             self._frozen_schema = state.schema_version
         if self._frozen is not None and state.schema_version != self._frozen_schema:
-            self.left_out[FEATURES] += 1
+            self.left_out[UNFIT_FEATURES] += 1
             return None
         try:
             context = state.schema.encode_context(decision.context)
             candidates = candidates_of(state, decision)
         except (KeyError, Invalid):
-            self.left_out[FEATURES] += 1
+            self.left_out[UNFIT_FEATURES] += 1
             return None
 
         @cache
@@ -236,7 +241,7 @@ class Walk:
         behaviour = self._behaviour(state, decision, chances)
         propensity = first.propensity if behaviour is None else float(behaviour[shown])
         if not propensity >= LEAST_PROPENSITY:
-            self.left_out[TINY if propensity > 0 else UNREADABLE] += 1
+            self.left_out[TINY_PROPENSITY if propensity > 0 else DAMAGED_ROWS] += 1
             return None
         learners = self._frozen or state.learners
         targets = {name: learners[name] for name in self._policies}
@@ -252,16 +257,16 @@ class Walk:
             guesses(state, context, candidates),
             state.definition.reward.limits,
             decision.facts.shortlist is not None,
-            chosen_otherwise(state, decision, targets),
+            with_other_candidates(state, decision, targets),
         )
 
     def _behaviour(
         self, state: State, decision: Decision, chances: Callable[[Learner], Array]
     ) -> Array | None:
-        """The chance of each arm to be shown, over the draw of the arm and, where chance assigned
-        the policy, over that draw, too: sum_j share_j p_j (the balance heuristic; Agarwal et al.
-        2017 for many loggers). The draw of the arm alone, where another policy would have had other
-        arms to draw from."""
+        """Return the chance of each arm to be shown, over the draw of the arm and, where chance
+        assigned the policy, over that draw, too: sum_j share_j p_j (the balance heuristic; Agarwal
+        et al. 2017 for many loggers). Only the draw of the arm counts where another policy would
+        have had other arms to draw from."""
         if not decision.probabilities:
             return None
         own = np.array(decision.probabilities)
@@ -269,7 +274,7 @@ class Walk:
             return own
         shared = {n: each for n, each in state.learners.items() if each.settings.share > 0}
         total = sum(each.settings.share for each in shared.values())
-        if decision.policy not in shared or chosen_otherwise(state, decision, shared):
+        if decision.policy not in shared or with_other_candidates(state, decision, shared):
             return own
         mixed = [each.settings.share / total * chances(each) for each in shared.values()]
         return np.asarray(sum(mixed))
@@ -278,7 +283,7 @@ class Walk:
 # -- shortlists ------------------------------------------------------------------------------------
 
 
-def chosen_otherwise(
+def with_other_candidates(
     state: State, decision: Decision, learners: Mapping[str, Learner]
 ) -> frozenset[str]:
     """Return the policies that would have had other candidates: propensities hold among the logged
@@ -294,6 +299,6 @@ def chosen_otherwise(
 
 
 def _retrieves(state: State, learner: Learner) -> bool:
-    """Whether a policy chooses candidates itself where a request names none."""
+    """Say whether a policy chooses candidates itself where a request names none."""
     retrieve = learner.policy.retrieve
     return retrieve is not None and retrieve < len(state.rows)

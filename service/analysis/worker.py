@@ -13,22 +13,29 @@ import msgspec
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.evaluate import evaluate
-from service.analysis.running import Answer, Line, Question, Refusal, Result, Step
+from service.analysis.running import (
+    AnswerLine,
+    ProgressLine,
+    Question,
+    RefusalLine,
+    Result,
+    WorkerLine,
+)
 from service.analysis.verdict import verdict_on
 from service.errors import ConfigurationError, Refused, StoreError, StoreUnavailable
 from service.log.reading import Progress, reading
 
 NICE = 10
-"""Serving has priority."""
+"""Niceness of the process: serving has priority."""
 
 
-def _write(line: Line) -> None:
+def _write(line: WorkerLine) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.flush()
 
 
 async def _answer(question: Question) -> str:
-    progress = Progress(count=lambda doing, done, of: _write(Step(doing, done, of)))
+    progress = Progress(count=lambda doing, done, of: _write(ProgressLine(doing, done, of)))
     folder = question.checkpoints
     checkpoints = NOWHERE if folder is None else Checkpoints(Path(folder))
     async with reading(question.store) as store:
@@ -41,16 +48,16 @@ async def _answer(question: Question) -> str:
 
 def run(question: Question) -> Result:
     try:
-        return Answer(msgspec.Raw(asyncio.run(_answer(question)).encode()))
+        return AnswerLine(msgspec.Raw(asyncio.run(_answer(question)).encode()))
     except Refused as fault:
         path = fault.faults[0].path if fault.faults else ""
-        return Refusal(type(fault).__name__, fault.detail, path)
+        return RefusalLine(type(fault).__name__, fault.detail, path)
     except ConfigurationError as fault:
-        return Refusal("Invalid", str(fault), "definition")
+        return RefusalLine("Invalid", str(fault), "definition")
     except StoreUnavailable as fault:
-        return Refusal("StoreUnavailable", str(fault))
+        return RefusalLine("StoreUnavailable", str(fault))
     except StoreError as fault:
-        return Refusal("Invalid", f"the log cannot be read: {fault}")
+        return RefusalLine("Invalid", f"the log cannot be read: {fault}")
 
 
 def main() -> None:

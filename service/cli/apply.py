@@ -9,12 +9,12 @@ from service.cli.options import AsJson, ServiceUrl
 from service.cli.running import read_settings
 
 if TYPE_CHECKING:
-    from service.offline.definition_client import Defined
+    from service.offline.definition_client import DefinitionAnswer
 
-LISTED = 20
+LISTED_CHANGES = 20
 """Names of one part that are printed, for each kind of change."""
 VALUE_CHARACTERS = 60
-"""Of a printed value."""
+"""Most characters of a printed value."""
 WOULD_CHANGE = 3
 """Exit status of a dry run that found changes."""
 
@@ -55,13 +55,13 @@ def apply(
     return WOULD_CHANGE if dry_run and told.changes else 0
 
 
-def _json(told: "Defined") -> str:
+def _json(told: "DefinitionAnswer") -> str:
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode(told)).decode()
 
 
-def _text(name: str, told: "Defined", dry_run: bool) -> str:
+def _text(name: str, told: "DefinitionAnswer", dry_run: bool) -> str:
     from service.definition.difference import grouped
 
     changes = told.changes
@@ -70,13 +70,13 @@ def _text(name: str, told: "Defined", dry_run: bool) -> str:
     lines = []
     for sign, paths in (("+", changes.added), ("-", changes.removed), ("~", [*changes.changed])):
         for part, names in grouped(paths).items():
-            for each in names[:LISTED]:
+            for each in names[:LISTED_CHANGES]:
                 path = f"{part}.{each}" if each else part
                 change = changes.changed.get(path) if sign == "~" and part != "arms" else None
                 values = f": {_short(change.before)} -> {_short(change.after)}" if change else ""
                 lines.append(f"{sign} {path}{values}")
-            if len(names) > LISTED:
-                lines.append(f"{sign} {part}: {len(names) - LISTED:,} more")
+            if len(names) > LISTED_CHANGES:
+                lines.append(f"{sign} {part}: {len(names) - LISTED_CHANGES:,} more")
     for policy, reason in told.restarted.items():
         lines.append(f"policies.{policy} starts from the prior: {reason}")
     done = "would be" if dry_run else "is now"

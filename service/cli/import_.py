@@ -10,7 +10,7 @@ from service.cli.options import ServiceUrl, renames
 from service.cli.running import progress, read_settings
 from service.offline.renames import Renames
 
-LISTED = 20
+LISTED_LINES = 20
 """Refused lines that are printed, of those that the import skipped."""
 
 
@@ -76,12 +76,12 @@ def import_visits(
     counts = importing.imported, importing.duplicates, len(importing.refused)
     head = ["policy", "imported", "duplicates", "refused"]
     print("\n".join(aligned([head, [policy, *(f"{count:,}" for count in counts)]])))
-    for number, why in importing.refused[:LISTED]:
+    for number, why in importing.refused[:LISTED_LINES]:
         print(f"forage: {path}:{number}: {why}", file=sys.stderr)
-    if (left := len(importing.refused) - LISTED) > 0:
+    if (left := len(importing.refused) - LISTED_LINES) > 0:
         print(f"forage: {path}: and {left:,} more", file=sys.stderr)
     if known.ignored:
-        those = ", ".join(sorted(known.ignored)[:LISTED])
+        those = ", ".join(sorted(known.ignored)[:LISTED_LINES])
         print(
             f"forage: {path}: left out: features that the experiment does not have: {those}",
             file=sys.stderr,

@@ -14,16 +14,16 @@ from service.cli.running import read_settings
 from service.definition.faults import faults_of
 from service.errors import ConfigurationError
 from service.naming import quoted, suggestion
-from service.security.keys import Key, changing, digest_of, mint, now, read_keys
+from service.security.keys import ApiKey, changing, digest_of, mint, now, read_keys
 
-UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+DURATION_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 def _time(text: str) -> datetime:
     """Read a span from now, or a day in UTC. Raises BadParameter."""
     if span := re.fullmatch(r"(\d{1,5})([hdw])", text):
         return datetime.now(UTC).replace(microsecond=0) + timedelta(
-            **{UNITS[span[2]]: int(span[1])}
+            **{DURATION_UNITS[span[2]]: int(span[1])}
         )
     try:
         return moment(text)
@@ -118,7 +118,7 @@ def add(
     key_id, secret = mint()
     digest = digest_of(secret.encode()).hex()
     try:
-        key = Key.model_validate({**given, "id": key_id, "digest": digest, "created": now()})
+        key = ApiKey.model_validate({**given, "id": key_id, "digest": digest, "created": now()})
     except ValidationError as error:
         faults = [
             f"--{_option(fault.path)} {fault.message}" if fault.path else fault.message
@@ -186,7 +186,7 @@ def revoke(
     return 0
 
 
-def _index(keys: list[Key], wanted: str) -> int:
+def _index(keys: list[ApiKey], wanted: str) -> int:
     """Find a key by its id, or by its name among the keys in force. Raises ConfigurationError."""
     by_id = [index for index, key in enumerate(keys) if key.id == wanted]
     named = [i for i, key in enumerate(keys) if key.name == wanted and key.revoked is None]

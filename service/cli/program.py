@@ -27,7 +27,12 @@ from service.cli.train import train
 from service.cli.verdict import verdict
 from service.errors import ForageError
 
-START, COMPARE, LOG, OPERATE = "Start", "Learn and compare", "Look after the log", "Operate"
+START_PANEL, COMPARE_PANEL, LOG_PANEL, OPERATE_PANEL = (
+    "Start",
+    "Learn and compare",
+    "Look after the log",
+    "Operate",
+)
 
 
 def _version(requested: bool) -> None:
@@ -41,7 +46,7 @@ def about(
         bool, Option("--version", help="Print the version.", is_eager=True, callback=_version)
     ] = False,
 ) -> None:
-    """An online recommendation service that learns from every click.
+    """Run an online recommendation service that learns from every click.
 
     `POST /select` chooses what to show and gives its probability, `POST /reward` reports the
     outcome. Begin with:
@@ -65,24 +70,24 @@ app = Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command("serve", rich_help_panel=START)(serve)
-app.command("init", rich_help_panel=START)(init)
-app.command("check", rich_help_panel=START)(check)
-app.command("apply", rich_help_panel=START)(apply)
-app.command("train", rich_help_panel=COMPARE)(train)
-app.command("verdict", rich_help_panel=COMPARE)(verdict)
-app.command("evaluate", rich_help_panel=COMPARE)(evaluate)
-app.command("audit", rich_help_panel=LOG)(audit)
-app.command("export", rich_help_panel=LOG)(export)
-app.command("import", rich_help_panel=LOG)(import_visits)
-app.command("backup", rich_help_panel=LOG)(backup)
-app.command("copy", rich_help_panel=LOG)(copy)
-app.command("restore", rich_help_panel=LOG)(restore)
-app.command("repair", rich_help_panel=LOG)(repair)
-app.command("rebuild", rich_help_panel=LOG)(rebuild)
-app.command("plan", rich_help_panel=OPERATE)(plan)
-app.command("doctor", rich_help_panel=OPERATE)(doctor)
-app.command("openapi", rich_help_panel=OPERATE)(openapi)
+app.command("serve", rich_help_panel=START_PANEL)(serve)
+app.command("init", rich_help_panel=START_PANEL)(init)
+app.command("check", rich_help_panel=START_PANEL)(check)
+app.command("apply", rich_help_panel=START_PANEL)(apply)
+app.command("train", rich_help_panel=COMPARE_PANEL)(train)
+app.command("verdict", rich_help_panel=COMPARE_PANEL)(verdict)
+app.command("evaluate", rich_help_panel=COMPARE_PANEL)(evaluate)
+app.command("audit", rich_help_panel=LOG_PANEL)(audit)
+app.command("export", rich_help_panel=LOG_PANEL)(export)
+app.command("import", rich_help_panel=LOG_PANEL)(import_visits)
+app.command("backup", rich_help_panel=LOG_PANEL)(backup)
+app.command("copy", rich_help_panel=LOG_PANEL)(copy)
+app.command("restore", rich_help_panel=LOG_PANEL)(restore)
+app.command("repair", rich_help_panel=LOG_PANEL)(repair)
+app.command("rebuild", rich_help_panel=LOG_PANEL)(rebuild)
+app.command("plan", rich_help_panel=OPERATE_PANEL)(plan)
+app.command("doctor", rich_help_panel=OPERATE_PANEL)(doctor)
+app.command("openapi", rich_help_panel=OPERATE_PANEL)(openapi)
 
 keys_app = Typer(
     help="""Make, list and revoke API keys.
@@ -103,7 +108,7 @@ keys_app = Typer(
 keys_app.command("add")(keys.add)
 keys_app.command("list")(keys.show)
 keys_app.command("revoke")(keys.revoke)
-app.add_typer(keys_app, name="keys", rich_help_panel=OPERATE)
+app.add_typer(keys_app, name="keys", rich_help_panel=OPERATE_PANEL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

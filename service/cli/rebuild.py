@@ -22,29 +22,31 @@ from service.errors import ConfigurationError
 if TYPE_CHECKING:
     from service.offline.rebuild import Rebuilt
 
-NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
+CONDITION_NAMES = {"key": "key", "unit": "unit", "from": "since", "to": "until"}
 
 
-class Fields(dict[str, Any]):
+class ConditionFields(dict[str, Any]):
     """Fields of a Condition. A class of its own, as Typer accepts no list of generic types."""
 
 
-def _condition(text: str) -> Fields:
+def _condition(text: str) -> ConditionFields:
     """Split at commas, but only before a known name. Raises BadParameter."""
-    condition = Fields()
-    for part in re.split(rf",(?=(?:{'|'.join(NAMES)})=)", text):
+    condition = ConditionFields()
+    for part in re.split(rf",(?=(?:{'|'.join(CONDITION_NAMES)})=)", text):
         name, given, value = part.partition("=")
-        if name not in NAMES or not given or not value:
-            raise BadParameter(f"write it as {', '.join(f'{each}=...' for each in NAMES)}")
-        if NAMES[name] in condition:
+        if name not in CONDITION_NAMES or not given or not value:
+            raise BadParameter(
+                f"write it as {', '.join(f'{each}=...' for each in CONDITION_NAMES)}"
+            )
+        if CONDITION_NAMES[name] in condition:
             raise BadParameter(f"{name} is given twice: repeat --without")
-        condition[NAMES[name]] = seconds(value) if name in ("from", "to") else value
+        condition[CONDITION_NAMES[name]] = seconds(value) if name in ("from", "to") else value
     return condition
 
 
 def rebuild(
     without: Annotated[
-        list[Fields],
+        list[ConditionFields],
         Option(
             parser=_condition,
             metavar="WHAT",

@@ -13,8 +13,8 @@ from service.settings import Settings
 if TYPE_CHECKING:
     from service.offline.repair import Stopped
 
-SHOWN = 2_000
-"""Characters of an event to show."""
+SHOWN_CHARACTERS = 2_000
+"""Characters of an event that are shown."""
 
 
 def repair(
@@ -61,10 +61,10 @@ def _described(stopped: "Stopped") -> str:
     if position is None:
         return f"{name}: its log cannot be folded: {stopped.reason}"
     event = stopped.payload.decode(errors="replace")
-    cut = f"... ({len(event):,} characters)" if len(event) > SHOWN else ""
+    cut = f"... ({len(event):,} characters)" if len(event) > SHOWN_CHARACTERS else ""
     return (
         f"{name}: the event at position {position} cannot be folded: {stopped.reason}\n"
-        f"  {event[:SHOWN]}{cut}\n"
+        f"  {event[:SHOWN_CHARACTERS]}{cut}\n"
         "  Events after it wait.\n"
         f"  To pass over it, on every replica: forage repair {name} --skip {position}"
     )

@@ -11,7 +11,7 @@ from service.naming import listed
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingChange:
     """Values of a setting, or the features of an arm."""
 
     before: object
@@ -25,7 +25,7 @@ class Difference:
 
     added: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
-    changed: dict[str, Change] = field(default_factory=dict)
+    changed: dict[str, SettingChange] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.changed)
@@ -56,7 +56,7 @@ def difference(before: Definition | None, after: Definition) -> Difference:
     that both kinds have. The order of crosses and of tables has no meaning.
     """
     found = Difference()
-    old, new = before or NOTHING, after
+    old, new = before or NO_DEFINITION, after
     _compare_names(found, "arms", old.arms, new.arms, _compare_whole)
     for side in ("context", "arm"):
         mine, others = (_dumped(getattr(each.features, side)) for each in (old, new))
@@ -68,16 +68,16 @@ def difference(before: Definition | None, after: Definition) -> Difference:
     return found
 
 
-Settings = Mapping[str, object]
-Compare = Callable[[Difference, str, Settings, Settings], None]
+SettingValues = Mapping[str, object]
+Compare = Callable[[Difference, str, SettingValues, SettingValues], None]
 
 
-def _dumped(models: Mapping[str, BaseModel]) -> dict[str, Settings]:
+def _dumped(models: Mapping[str, BaseModel]) -> dict[str, SettingValues]:
     return {name: model.model_dump(mode="json") for name, model in models.items()}
 
 
 def _rules(definition: Definition) -> dict[str, object]:
-    """All settings that are no part of a table, by their paths."""
+    """Return all settings that are no part of a table, by their paths."""
     rules = definition.reward.model_dump(mode="json")
     others = {"control": definition.control, "max_vector": definition.max_vector}
     return {f"reward.{name}": value for name, value in rules.items()} | others
@@ -86,8 +86,8 @@ def _rules(definition: Definition) -> dict[str, object]:
 def _compare_names(
     found: Difference,
     path: str,
-    old: Mapping[str, Settings],
-    new: Mapping[str, Settings],
+    old: Mapping[str, SettingValues],
+    new: Mapping[str, SettingValues],
     compare: Compare,
 ) -> None:
     found.removed += [f"{path}.{name}" for name in old if name not in new]
@@ -104,11 +104,11 @@ def _compare_crosses(found: Difference, old: Sequence[str], new: Sequence[str]) 
     found.added += [f"{path}.{cross}" for parts, cross in others.items() if parts not in mine]
 
 
-def _compare_whole(found: Difference, path: str, old: Settings, new: Settings) -> None:
-    found.changed[path] = Change(old, new)
+def _compare_whole(found: Difference, path: str, old: SettingValues, new: SettingValues) -> None:
+    found.changed[path] = SettingChange(old, new)
 
 
-def _compare_settings(found: Difference, path: str, old: Settings, new: Settings) -> None:
+def _compare_settings(found: Difference, path: str, old: SettingValues, new: SettingValues) -> None:
     for name, before in old.items():
         if name not in new or before == (after := new[name]):
             continue
@@ -116,8 +116,8 @@ def _compare_settings(found: Difference, path: str, old: Settings, new: Settings
         if isinstance(before, dict) and isinstance(after, dict):
             _compare_settings(found, within, before, after)
         else:
-            found.changed[within] = Change(before, after)
+            found.changed[within] = SettingChange(before, after)
 
 
-NOTHING = Definition.model_construct(policies={})
-DEFAULTS = _rules(NOTHING)
+NO_DEFINITION = Definition.model_construct(policies={})
+DEFAULTS = _rules(NO_DEFINITION)

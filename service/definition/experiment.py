@@ -51,9 +51,9 @@ ArmId = Annotated[Id, Field(min_length=1, max_length=256)]
 UnitId = Annotated[Id, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 Examined = Annotated[float, Field(gt=0, le=1)]
-Value = bool | Number | Text | Annotated[list[Number], Field(fail_fast=True)]
-Values = Annotated[
-    dict[str, Value], Field(max_length=256), BeforeValidator(without_nulls), at_most(256)
+InlineValue = bool | Number | Text | Annotated[list[Number], Field(fail_fast=True)]
+InlineValues = Annotated[
+    dict[str, InlineValue], Field(max_length=256), BeforeValidator(without_nulls), at_most(256)
 ]
 LARGEST_REWARD = 1e12
 """Limit of a reward, and of a sum of rewards, on either side of 0: the squares of a million such
@@ -63,11 +63,11 @@ SMALLEST_RANGE = 1e-12
 width of every interval."""
 
 POLICIES = 64
-"""Policies of an experiment, at most."""
+"""Most policies of an experiment."""
 
 
 def _settings(errors: Sequence[InitErrorDetails]) -> set[int | str]:
-    """The settings that errors are of."""
+    """Return the settings that have errors."""
     return {each["loc"][0] for each in errors}
 
 
@@ -80,7 +80,7 @@ class RewardRules(Model):
         description="Smallest and largest reward, at least 1e-12 apart; others are refused. It is "
         "what one false report can do (below): no wider than honest rewards are.",
     )
-    wait_seconds: Seconds = Field(600.0, description="Until `reward_by`.")
+    wait_seconds: Seconds = Field(600.0, description="Seconds from the decision to `reward_by`.")
     accept_seconds: Seconds = Field(
         7 * 86_400.0, description="After `reward_by`, until `accept_until`."
     )
@@ -111,7 +111,7 @@ class RewardRules(Model):
     @field_validator("examination", mode="before")
     @classmethod
     def _examination_is_known(cls, value: object) -> object:
-        """A union would name each of its parts."""
+        """Check the word here: a union of types would name each of its parts in the error."""
         if value is None or value == "position":
             return value
         if not isinstance(value, list):
@@ -153,7 +153,8 @@ class RewardRules(Model):
         return rules
 
     def _faults_between(self) -> Iterator[tuple[LiteralString, *tuple[str, ...]]]:
-        """What is wrong, the setting that it is wrong of, and others that it depends on."""
+        """Yield each fault between settings: the message, the path of the setting, and the paths of
+        others that it depends on."""
         low, high = self.range
         if self.total is not None and self.aggregation != "sum":
             yield 'only rewards with aggregation "sum" have one', "total", "aggregation"
@@ -177,7 +178,7 @@ class RewardRules(Model):
         return min(max(0.0, low), high) if self.default is None else self.default
 
     def is_miss(self, reward: float) -> bool:
-        """Whether a reward says no more than that nothing came of an arm."""
+        """Say whether a reward says no more than that nothing came of an arm."""
         return reward in (self.range[0], self.default)
 
     def scaled(self, reward: float) -> float:
@@ -186,7 +187,7 @@ class RewardRules(Model):
         return (reward - low) / (high - low)
 
     def completed(self) -> Self:
-        """A copy in which the total is written out, as the log holds it."""
+        """Return a copy in which the total is written out, as the log holds it."""
         if self.aggregation != "sum" or self.total is not None:
             return self
         return self.model_copy(update={"total": self.range})
@@ -196,7 +197,7 @@ class Definition(Model):
     """All that defines an experiment but its name."""
 
     features: Features = Field(Features(), description="What policies can see.")
-    arms: Annotated[dict[ArmId, Values], IN_PARTS] = Field(
+    arms: Annotated[dict[ArmId, InlineValues], IN_PARTS] = Field(
         {}, description="The catalogue: features of each arm, by its id."
     )
     policies: Annotated[
@@ -277,7 +278,7 @@ class Definition(Model):
                 raise ValueError(f"feature {name!r}: a disjoint policy sees the context only")
 
     def features_of(self, policy: Kind) -> list[str]:
-        """The features a policy sees: those it names, or all that fit its kind."""
+        """Return the features that a policy sees: those it names, or all that fit its kind."""
         return policy.seen(self.features, self.arms)
 
 

@@ -19,19 +19,19 @@ from service.features.declaration import NAME, NAME_RULE
 from service.naming import nearest, quoted, suggestion
 
 FAULTS = 20
-"""Reported at most: a megabyte can hold a hundred thousand."""
-PART = 100
+"""Most faults that are reported: a megabyte can hold a hundred thousand."""
+MEMBERS_PER_PART = 100
 """Members of a long mapping that are validated together."""
 ALTERNATIVES = 5
-"""Types that a value may have, at most: pydantic reports a fault for each that it tried."""
+"""Most types that a value may have: pydantic reports a fault for each that it tried."""
 
 
 def _read_in_parts(given: object, read: ValidatorFunctionWrapHandler) -> object:
-    if not isinstance(given, dict) or len(given) <= PART:
+    if not isinstance(given, dict) or len(given) <= MEMBERS_PER_PART:
         return read(given)
     items, whole = iter(given.items()), dict[object, object]()
     errors = list[InitErrorDetails]()
-    while part := dict(islice(items, PART)):
+    while part := dict(islice(items, MEMBERS_PER_PART)):
         try:
             whole |= read(part)
         except ValidationError as error:
@@ -44,12 +44,12 @@ def _read_in_parts(given: object, read: ValidatorFunctionWrapHandler) -> object:
 
 
 IN_PARTS = WrapValidator(_read_in_parts)
-"""Validates a long mapping part by part, up to the first faults: pydantic would collect all, and
+"""Validator of a long mapping, part by part up to the first faults: pydantic would collect all, and
 thirty thousand of them took four seconds."""
 
 
 def without_nulls(given: object) -> object:
-    """A mapping without its members that are null: they count as left out."""
+    """Drop the members of a mapping that are null: they count as left out."""
     if isinstance(given, dict) and None in given.values():
         return {name: value for name, value in given.items() if value is not None}
     return given
@@ -61,8 +61,8 @@ def unknown(name: str, known: Collection[str]) -> str:
 
 
 def faults_of(errors: Sequence[ErrorDetails], content: object, model: object = None) -> list[Fault]:
-    """One fault a value, from `ValidationError.errors()` over `content`. model: what it was to be,
-    whose names are told in place of an unknown one."""
+    """Return one fault for each value, from `ValidationError.errors()` over `content`. model: what
+    it was to be, whose names are told in place of an unknown one."""
     by_path: dict[str, list[ErrorDetails]] = {}
     for error in errors[: ALTERNATIVES * FAULTS]:
         by_path.setdefault(".".join(map(str, path_of(error, content))), []).append(error)
@@ -81,7 +81,7 @@ def faults_of(errors: Sequence[ErrorDetails], content: object, model: object = N
 
 
 def path_of(error: ErrorDetails, content: object) -> tuple[str | int, ...]:
-    """Where a fault is in the content: pydantic also names each type that it tried."""
+    """Return the path of an error in the content: pydantic also names each type that it tried."""
     where: list[str | int] = []
     value, parts = content, error["loc"]
     for index, part in enumerate(parts):
@@ -121,10 +121,10 @@ TEXTS = {
 }
 """Our words for the types of errors of pydantic. The others begin with "Input should be" and go on
 with what is allowed."""
-TIME = "must be a time with its zone, as 2026-01-31T12:00:00Z, or unix seconds"
-UNITS = {"Dictionary": "member", "Value": "character"}
-"""What is counted, by pydantic's name of the type: an id that a validator of ours has seen is a
-Value. Of others: items."""
+TIME_TEXT = "must be a time with its zone, as 2026-01-31T12:00:00Z, or unix seconds"
+COUNTED_NOUNS = {"Dictionary": "member", "Value": "character"}
+"""Nouns for what is counted, by pydantic's name of the type: an id that a validator of ours has
+seen is a Value. Other types have items."""
 
 
 def _is_of_type(error: ErrorDetails) -> bool:
@@ -132,8 +132,9 @@ def _is_of_type(error: ErrorDetails) -> bool:
 
 
 def _message(group: Sequence[ErrorDetails]) -> str:
-    """Of the types that a value may have, only those count that fit it and found it wrong; a word
-    that is none of the permitted ones may as well be of a wrong type."""
+    """Say in one message what is wrong with a value. Of the types that it may have, only those
+    count that fit it and found it wrong; a word that is none of the permitted ones may as well be
+    of a wrong type."""
     if len(group) > 1:
         wrong = [error for error in group if not _is_of_type(error)]
         if all(error["type"] == "literal_error" for error in wrong):
@@ -147,18 +148,18 @@ def _message(group: Sequence[ErrorDetails]) -> str:
 
 
 def _text(error: ErrorDetails) -> str:
-    """What is allowed, without a word of pydantic and without the value that was given."""
+    """Say what is allowed, without a word of pydantic and without the value that was given."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "string_pattern_mismatch" and context["pattern"] == NAME:
         return NAME_RULE
     if text := TEXTS.get(kind):
         return text
     if kind.startswith(("datetime_", "timezone_")):
-        return TIME
+        return TIME_TEXT
     if kind.endswith(("too_short", "too_long")):
         bound = context.get("min_length", context.get("max_length"))
         unit = "character" if kind.startswith("string_") else "item"
-        unit = UNITS.get(context.get("field_type", ""), unit)
+        unit = COUNTED_NOUNS.get(context.get("field_type", ""), unit)
         side = "least" if kind.endswith("short") else "most"
         return f"must have at {side} {bound:,} {unit}{'s' * (bound != 1)}"
     if kind == "union_tag_invalid":
@@ -173,7 +174,7 @@ def _text(error: ErrorDetails) -> str:
 
 
 def _tag(error: ErrorDetails) -> str:
-    """The member that says which of several types an object has: `kind` or `type`."""
+    """Return the member that says which of several types an object has: `kind` or `type`."""
     return str(error["ctx"]["discriminator"]).strip("'")
 
 

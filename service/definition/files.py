@@ -6,7 +6,7 @@ from pathlib import Path
 
 from service.definition.members import parse_json, repeated
 
-DIGITS = "a number has more than 4,300 digits"
+TOO_MANY_DIGITS = "a number has more than 4,300 digits"
 NESTED = "it is nested too deeply"
 
 
@@ -32,7 +32,7 @@ def toml_of(text: str) -> dict[str, object]:
     except RecursionError as fault:
         raise ValueError(f"not TOML: {NESTED}") from fault
     except ValueError as fault:
-        raise ValueError(f"not TOML: {DIGITS}") from fault
+        raise ValueError(f"not TOML: {TOO_MANY_DIGITS}") from fault
 
 
 def json_of(text: str) -> object:
@@ -45,7 +45,7 @@ def json_of(text: str) -> object:
     except RecursionError as fault:
         raise ValueError(f"not JSON: {NESTED}") from fault
     except ValueError as fault:
-        raise ValueError(f"not JSON: {DIGITS}") from fault
+        raise ValueError(f"not JSON: {TOO_MANY_DIGITS}") from fault
     if repeating and (refusal := repeated(found)):
         [first, *_] = refusal.faults
         raise ValueError(f"{first.path}: {first.message}")

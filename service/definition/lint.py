@@ -21,9 +21,9 @@ Warned = tuple[tuple[str | int, ...], str]
 """Keys of a setting, and the reason."""
 
 FAR = 10.0
-"""Scaled values beyond this are no longer "about 1"."""
+"""Least scaled value that is no longer "about 1"."""
 HEADS_BYTES = 1 << 30
-WIDE = EXTREME = 100.0
+LARGE_REWARD = EXTREME_REWARD = 100.0
 """Size of a reward in its own unit, and in that of usual ones, from which on it may be a false
 report. A definition does not say what is usual; counts, clicks and ratings stay below."""
 
@@ -53,12 +53,12 @@ def _rewards(definition: Definition) -> Iterator[Warned]:
         )
     low, high = rules.limits
     largest = max(abs(low - rules.nothing), abs(high - rules.nothing))
-    if largest >= WIDE:
+    if largest >= LARGE_REWARD:
         yield (
             ("reward", "range" if rules.total is None else "total"),
             f"one report may be worth {largest:g}: where usual rewards are below "
-            f"{largest / EXTREME:g}, a single false one outweighs a hundred honest ones. Narrow "
-            "it to what honest rewards can be",
+            f"{largest / EXTREME_REWARD:g}, a single false one outweighs a hundred honest ones. "
+            "Narrow it to what honest rewards can be",
         )
     if rules.wait_seconds < 5:
         yield (
@@ -176,7 +176,7 @@ def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
 
 
 def _is_constant(features: Features, parts: set[str]) -> bool:
-    """Whether columns of a feature or cross add up to 1 in every row."""
+    """Say whether columns of a feature or cross add up to 1 in every row."""
     known = features.context | features.arm
     numbers = (Numbers, Boolean)
     return parts == {INTERCEPT} or not any(isinstance(known[part], numbers) for part in parts)

@@ -11,9 +11,9 @@ from service.errors import Fault, Invalid
 
 TWICE = "is given more than once"
 
-Place = tuple["Place", str | int] | None
-"""Where a value is: where its parent is, and its name there. None: the whole. A path as text would
-be as long as all names above, for each of a hundred thousand values."""
+ValuePath = tuple["ValuePath", str | int] | None
+"""Path of a value: that of its parent, and its name there. None: the whole. A path as text would be
+as long as all names above, for each of a hundred thousand values."""
 
 
 class _Repeating(dict[str, Any]):
@@ -53,7 +53,7 @@ def repeated(value: object, apart: str = "") -> Invalid | None:
 
     apart: a list of the outermost object whose items are left out, since each is refused for itself
     """
-    found, left = list[Fault](), deque[tuple[object, Place]]([(value, None)])
+    found, left = list[Fault](), deque[tuple[object, ValuePath]]([(value, None)])
     while left and len(found) < FAULTS:
         each, place = left.popleft()
         if isinstance(each, _Repeating):
@@ -68,7 +68,7 @@ def repeated(value: object, apart: str = "") -> Invalid | None:
 
 
 def differ(text: bytes) -> bool:
-    """Whether all members of each object certainly differ."""
+    """Say whether all members of each object certainly differ."""
     try:
         _READ(text.decode())
     except (ValueError, RecursionError):
@@ -84,7 +84,7 @@ def _with_different(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _READ = json.JSONDecoder(object_pairs_hook=_with_different).decode
-"""Makes a decoder once: `json.loads` makes one a call, which takes as long as a short text."""
+"""Decoder, made once: `json.loads` makes one a call, which takes as long as a short text."""
 
 
 def parse_unique(text: str | bytes) -> Any:
@@ -96,7 +96,7 @@ def parse_unique(text: str | bytes) -> Any:
     return value
 
 
-def _path(place: Place) -> str:
+def _path(place: ValuePath) -> str:
     steps = list[str]()
     while place is not None:
         place, step = place

@@ -8,20 +8,20 @@ import msgspec
 from msgspec import Meta
 
 NO_DOTS = r"^(?!\.{1,2}(?!\n)$)"
-"""Any id but '.' and '..', which no path can carry. Python's $ alone also matches before a line
-end."""
-Id = Annotated[str, Meta(min_length=1, max_length=256)]
+"""Pattern of any id but '.' and '..', which no path can carry. Python's $ alone also matches before
+a line end."""
+RequestedId = Annotated[str, Meta(min_length=1, max_length=256)]
 NewId = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_DOTS)]
-"""Of an arm that the catalogue need not have."""
-UnitId = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_DOTS)]
-Text = Annotated[str, Meta(max_length=256)]
-Value = bool | float | Text | list[float]
-Values = Annotated[dict[str, Value | None], Meta(max_length=256)]
+"""Id of an arm that the catalogue need not have."""
+RequestedUnit = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_DOTS)]
+RequestedText = Annotated[str, Meta(max_length=256)]
+RequestedValue = bool | float | RequestedText | list[float]
+RequestedValues = Annotated[dict[str, RequestedValue | None], Meta(max_length=256)]
 """Features by name; null is the same as a value that is left out."""
 
 
-def given(values: Mapping[str, Value | None]) -> dict[str, Value]:
-    """The values that are not null."""
+def given(values: Mapping[str, RequestedValue | None]) -> dict[str, RequestedValue]:
+    """Return the values that are not null."""
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -29,7 +29,7 @@ class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An arm outside the catalogue."""
 
     id: NewId
-    features: Values = {}
+    features: RequestedValues = {}
 
     def __post_init__(self) -> None:
         if None in self.features.values():
@@ -52,7 +52,7 @@ class SelectRequest(msgspec.Struct, frozen=True):
     deadline   by `perf_counter`: later it is not begun any more
     """
 
-    context: dict[str, Value]
+    context: dict[str, RequestedValue]
     experiment: str | None = None
     policy: str | None = None
     unit: str | None = None

@@ -37,11 +37,11 @@ from service.state.events import Erased, Learned, Tombstone, VersionStaged, enco
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 1_000
+ERASE_BATCH = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
 
 STAGING_SECONDS = 20.0
-"""How long to wait for a version that is being staged, while no snapshot can be taken."""
+"""Seconds to wait for a version that is being staged, while no snapshot can be taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ErasedCount:  # on the wire: a docstring would be in its description
 
 
 class Eraser:
-    """checkpoints: of looks at the log, which are removed with what they hold of a unit."""
+    """Erases units, and removes the checkpoints of looks at the log, which hold traces of them."""
 
     def __init__(
         self,
@@ -112,15 +112,15 @@ class Eraser:
         return total
 
     async def _unlogged(self, replica: Replica, hashes: list[str]) -> list[Decision]:
-        """The unit's decisions in memory, which will not be logged any more."""
+        """Return the unit's decisions in memory, which will not be logged any more."""
         await self._log.committer.drain()
         unlogged = self._log.committer.forget_unlogged(replica.name, hashes)
         rows = map(decode_decision, unlogged)
         return [row for row in rows if row.unit in hashes]
 
     async def _rows(self, name: str, hashes: list[str]) -> tuple[dict[str, Decision | None], int]:
-        """The unit's decisions by id, some of them where they are many; and how many rows have a
-        unit under an unknown secret. None: a damaged row that holds the unit's hash."""
+        """Return the unit's decisions by id, only some of them where they are many; and how many
+        rows have a unit under an unknown secret. None: a damaged row that holds the unit's hash."""
         wanted, pace, foreign = [one.encode() for one in hashes], Pace(), 0
         found = dict[str, Decision | None]()
         async for page in row_pages(self._store, name):
@@ -138,7 +138,7 @@ class Eraser:
                     if decision.unit in hashes:
                         found[row.id] = decision
                 await pace.keep()
-            if len(found) >= AT_ONCE:
+            if len(found) >= ERASE_BATCH:
                 break
         return found, foreign
 

@@ -13,7 +13,7 @@ from service.state.fold import State
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 500
+EXPIRE_BATCH = 500
 """Decisions of an experiment that are settled together."""
 
 
@@ -46,7 +46,7 @@ class Expiry:
         for state in self._log.replicas.states.values():
             if state.definition.reward.default is None:
                 continue  # they stay open, for a default that is set again
-            due = await self._store.due(state.name, self._log.clock.now(state), AT_ONCE)
+            due = await self._store.due(state.name, self._log.clock.now(state), EXPIRE_BATCH)
             rows = [row for row in map(self._read, due) if row is not None]
             await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
             count += len(rows)
@@ -71,7 +71,7 @@ class Expiry:
         self._settlements.count(state, decision.policy, outcome)
 
     def _read(self, payload: bytes) -> Decision | None:
-        """None for a damaged row, logged once: the others must not wait for it."""
+        """Read a row; None for a damaged one, logged once: the others must not wait for it."""
         try:
             return decode_decision(payload)
         except Damaged as fault:

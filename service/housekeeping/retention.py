@@ -14,7 +14,7 @@ from service.log.log import Log
 from service.log.replay import Pace, read_event, record_at, replay, row_pages
 from service.log.replica import Replica
 from service.log.stores import Store
-from service.log.stores.base import Cut, Erasure, Snapshot, Taken
+from service.log.stores.base import Erasure, ReaderPosition, Snapshot, Trim
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.decisions import decode_decision
@@ -24,13 +24,13 @@ from service.state.fold import State
 logger = logging.getLogger(__name__)
 
 DAY_S = 86_400.0
-STEP = 500
-"""Things that one call to the store deletes at most: some milliseconds of its writer."""
+DELETIONS_PER_CALL = 500
+"""Most things that one call to the store deletes: some milliseconds of its writer."""
 
 PAUSE_SECONDS = 0.02
 MARGIN_S = 600.0
-"""Marks are kept so much longer than they must be: a process may settle a decision a moment before
-it folds the event that took log time past the decision's `accept_until`."""
+"""Seconds for which marks are kept longer than they must be: a process may settle a decision a
+moment before it folds the event that took log time past the decision's `accept_until`."""
 
 
 @dataclass
@@ -50,8 +50,8 @@ class _Walked:
     watermarks: dict[int, int] = field(default_factory=dict)
 
     def replayed_from(self, snapshot: int) -> int:
-        """The position up to which no replay from a snapshot needs events: it also catches up the
-        versions that were staged after the snapshot, from their watermarks on."""
+        """Return the position up to which no replay from a snapshot needs events: it also catches
+        up the versions that were staged after the snapshot, from their watermarks on."""
         later = (mark for staged, mark in self.watermarks.items() if staged > snapshot)
         return min([snapshot, *later])
 
@@ -86,10 +86,10 @@ class Retention:
         ]
         return sum([await self._delete(replica, await self._cut(replica)) for replica in served])
 
-    async def _cut(self, replica: Replica) -> Cut:
+    async def _cut(self, replica: Replica) -> Trim:
         marks_before = replica.state.log_time - MARGIN_S
         if self._settings.retention_days is None:
-            return Cut(0, 0, marks_before)
+            return Trim(0, 0, marks_before)
         horizon = self._log.clock.now(replica.state) - self._settings.retention_days * DAY_S
         store, name = self._store, replica.name
         walked = self._walked.setdefault(name, _Walked())
@@ -106,11 +106,11 @@ class Retention:
         if walked.damaged:  # they would be due for ever
             await store.erase(name, Erasure(walked.damaged))
             walked.damaged = []
-        return Cut(position, walked.row, marks_before, settles)
+        return Trim(position, walked.row, marks_before, settles)
 
-    async def _delete(self, replica: Replica, cut: Cut) -> int:
+    async def _delete(self, replica: Replica, cut: Trim) -> int:
         name, total = replica.name, 0
-        while count := await self._store.trim(name, cut, STEP):
+        while count := await self._store.trim(name, cut, DELETIONS_PER_CALL):
             total += count
             await asyncio.sleep(PAUSE_SECONDS)
         if total:
@@ -126,7 +126,7 @@ class Retention:
     # -- how far -------------------------------------------------------------------------------
 
     async def _walk_rows(
-        self, replica: Replica, walked: _Walked, horizon: float, taken: list[Taken]
+        self, replica: Replica, walked: _Walked, horizon: float, taken: list[ReaderPosition]
     ) -> None:
         """Past closed decisions from before the horizon, as far as every reader has their rows."""
         now, pace = self._log.clock.now(replica.state), Pace()
@@ -144,7 +144,7 @@ class Retention:
                 await pace.keep()
 
     async def _walk_events(
-        self, replica: Replica, walked: _Walked, horizon: float, taken: list[Taken]
+        self, replica: Replica, walked: _Walked, horizon: float, taken: list[ReaderPosition]
     ) -> None:
         """Past events before the horizon that nothing needs and that a snapshot replaces."""
         store, name = self._store, replica.name
@@ -170,14 +170,15 @@ class Retention:
             walked.searched = position
 
     async def _candidates(self, name: str) -> list[Snapshot]:
-        """Where replays may begin in future: the origin, and the snapshot before the newest."""
+        """Return the snapshots where replays may begin in future: the origin, and the one before
+        the newest."""
         kept = await self._store.snapshots(name)
         latest = [snapshot for snapshot in kept if not snapshot.origin]
         return [*latest[1:2], *(snapshot for snapshot in kept if snapshot.origin)]
 
     async def _reach_origin(self, name: str, walked: _Walked) -> int:
-        """The position up to which events may be deleted. Where that is beyond the origin, the
-        other candidate becomes the origin, once it has been read back."""
+        """Return the position up to which events may be deleted. Where that is beyond the origin,
+        the other candidate becomes the origin, once it has been read back."""
         reached = 0
         for snapshot in sorted(await self._candidates(name), key=lambda one: not one.origin):
             if reached >= walked.position:

@@ -11,10 +11,11 @@ from service.observability.telemetry import LogSizes, Telemetry
 logger = logging.getLogger(__name__)
 
 MEASURE_S = 60.0
-"""Between two measurements. One takes some milliseconds of the store for each experiment."""
+"""Seconds between two measurements. One takes some milliseconds of the store for each
+experiment."""
 
 
-class Sizes:
+class SizeMeter:
     def __init__(self, log: Log, store: Store, telemetry: Telemetry) -> None:
         self._log, self._store, self._telemetry = log, store, telemetry
         self._failing = False

@@ -19,16 +19,17 @@ from service.security.keys import KeyScope
 
 logger = logging.getLogger(__name__)
 
-FREE: Final = "free"
-"""Needs no key: probes, descriptions, pages and scripts, which do not name experiments."""
+NO_KEY: Final = "free"
+"""Scope of what needs no key: probes, descriptions, pages and scripts, which do not name
+experiments."""
 
 Needed = KeyScope | Literal["free"]
 
 BASE_COST: Final = 1
-"""The cost of every request before its body is read."""
+"""Cost of every request before its body is read."""
 
 
-class Row(NamedTuple):
+class RouteScope(NamedTuple):
     """Requests of these methods, to paths of this pattern, whole."""
 
     methods: frozenset[str]
@@ -36,8 +37,8 @@ class Row(NamedTuple):
     needs: Needed
 
 
-def _row(methods: str, path: str, needs: Needed) -> Row:
-    return Row(frozenset(methods.split()), re.compile(path), needs)
+def _row(methods: str, path: str, needs: Needed) -> RouteScope:
+    return RouteScope(frozenset(methods.split()), re.compile(path), needs)
 
 
 ANY: Final = "GET HEAD POST PUT PATCH DELETE"
@@ -46,19 +47,19 @@ SCOPES: Final = (
     _row("POST", r"/select(/batch)?", "select"),
     _row("POST", r"/reward(/batch)?", "reward"),
     _row("POST", r"/decisions/[^/]+/activate", "reward"),
-    _row("POST", r"/beacon", FREE),  # its key is in its body
+    _row("POST", r"/beacon", NO_KEY),  # its key is in its body
     _row("GET HEAD", r"/metrics", "metrics"),
-    _row("GET HEAD", r"/(healthz|readyz|openapi\.json)", FREE),
-    _row("GET HEAD", r"/|/(sdk|demo|console)(/.*)?", FREE),
-    _row("GET HEAD", r"/docs(/(docs\.js|vendor/[\w.-]+)?)?", FREE),
+    _row("GET HEAD", r"/(healthz|readyz|openapi\.json)", NO_KEY),
+    _row("GET HEAD", r"/|/(sdk|demo|console)(/.*)?", NO_KEY),
+    _row("GET HEAD", r"/docs(/(docs\.js|vendor/[\w.-]+)?)?", NO_KEY),
     _row(ANY, r"/(experiments|arms|policies|decisions)(/.*)?", "admin"),
     _row(ANY, r"/(units|import|status)(/.*)?", "admin"),
 )  # fmt: skip
-"""The first that fits holds. What none fits, needs the scope admin: a route that was forgotten
-here is closed, not open."""
+"""Scopes of routes; the first that fits holds. What none fits, needs the scope admin: a route that
+was forgotten here is closed, not open."""
 
 
-def row_of(method: str, path: str) -> Row | None:
+def row_of(method: str, path: str) -> RouteScope | None:
     for row in SCOPES:
         if method in row.methods and row.path.fullmatch(path):
             return row
@@ -66,9 +67,9 @@ def row_of(method: str, path: str) -> Row | None:
 
 
 def needs(method: str, path: str) -> Needed:
-    """path: decoded, as the routes are looked up by it."""
+    """Return what a route needs. path: decoded, as the routes are looked up by it."""
     if method == "OPTIONS":
-        return FREE  # a browser asks before it sends a key; no route answers to it
+        return NO_KEY  # a browser asks before it sends a key; no route answers to it
     row = row_of(method, path)
     return "admin" if row is None else row.needs
 
@@ -87,7 +88,7 @@ class Authentication:
         self._access, self._hosts, self._addresses = access, hosts, addresses
 
     def admit(self, scope: Scope) -> Caller | None:
-        """None: keys are off. Raises Refused."""
+        """Admit the caller of a request; None: keys are off. Raises Refused."""
         method = scope.get("method", "GET")
         if not self._hosts.serves(headers_of(scope).get(b"host", ())):
             if method in SAFE and scope["path"] in PROBES:
@@ -103,7 +104,7 @@ class Authentication:
         return caller
 
     def _is_foreign(self, scope: Scope) -> bool:
-        """Whether a page of another origin sent the request."""
+        """Say whether a page of another origin sent the request."""
         headers = headers_of(scope)
         origins, sites = headers.get(b"origin", ()), headers.get(b"sec-fetch-site")
         if not origins and sites is None:
@@ -113,7 +114,7 @@ class Authentication:
 
     def _by_key(self, scope: Scope, method: str) -> Caller:
         needed = needs(method, scope["path"])
-        if needed == FREE:
+        if needed == NO_KEY:
             return Caller(self._access.nobody)
         return self.caller_of(scope, scope["headers"], needed, declared_length(scope))
 
@@ -145,7 +146,8 @@ class OriginLog:
         self._again: dict[bytes, float] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """No coroutine of its own: that would cost every decision a microsecond."""
+        """Pass an admitted request on. This is no coroutine: one would cost every decision a
+        microsecond."""
         if scope["type"] == "http" and (origins := headers_of(scope).get(b"origin")):
             hosts, public = headers_of(scope).get(b"host", ()), scope["path"].startswith("/sdk/")
             if not public and self._hosts.is_foreign(origins, hosts, scope["scheme"], None):
@@ -169,7 +171,7 @@ class OriginLog:
 
 DECLARED: Final = {
     401: "There is no key, or not one that holds.",
-    403: "The key is not good for this, or the page is of an origin that is not listed.",
+    403: "The key lacks permission, or the origin of the page is not allowed.",
     421: "The request names a host that is not this service's.",
     429: "More requests than the rate of the key: try again after `Retry-After` seconds.",
     503: "The service is starting: try again after `Retry-After` seconds.",
@@ -194,7 +196,7 @@ def declare(document: dict[str, Any], *, required: bool) -> None:
     document["components"]["securitySchemes"] = SCHEMES
     for method, path, operation in _operations(document):
         needed = needs(method, path)
-        if needed == FREE:
+        if needed == NO_KEY:
             operation["security"] = []
             continue
         operation["security"] = [{name: [needed]} for name in SCHEMES] + [{}] * (not required)

@@ -1,4 +1,4 @@
-"""create_app: the HTTP application over the parts of a process. The only composition of routes."""
+"""The HTTP application over the parts of a process. The only composition of routes."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -49,10 +49,10 @@ ALLOWED_HEADERS: Final = (
     "X-Envoy-Expected-Rq-Timeout-Ms",
     request_id.HEADER,
 )
-"""All request headers that the documentation names: a preflight for any other is refused."""
+"""Request headers that the documentation names: a preflight for any other is refused."""
 
 PREFLIGHT_SECONDS: Final = 7_200
-"""How long a browser remembers a preflight; no browser keeps it longer."""
+"""Seconds for which a browser remembers a preflight; no browser keeps it longer."""
 
 
 class Application(FastAPI):

@@ -18,25 +18,27 @@ from msgspec import Meta
 
 from service.errors import Invalid, TooLarge
 from service.http.access import Authentication
-from service.http.bodies import Name, RewardBody, decoder, expect_each_once, reader
+from service.http.bodies import RequestedName, decoder, expect_each_once
+from service.http.decisions import READ_REWARD
 from service.http.dependencies import ServicesDep
 from service.http.problems import answer_to
 from service.http.strict import StrictRoute
 from service.security.access import Grant
 
 BYTES: Final = 65_536
-"""Browsers keep no more under way for a page that is gone."""
+"""Most bytes of a beacon: browsers keep no more under way for a page that is gone."""
 ITEMS: Final = 200
 KEY_HEADERS: Final = {b"authorization", b"x-api-key"}
 
 
 class Activation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(pattern=r"^[\w-]{1,64}$")]
-    experiment: Name | None = None
+    experiment: RequestedName | None = None
 
 
 class BeaconBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """activate: decisions that were shown, before the rewards; rewards: as in /reward/batch."""
+    """Body of a beacon. activate: decisions that were shown, before the rewards; rewards: as in
+    /reward/batch."""
 
     key: str | None = None
     activate: list[Activation] = []
@@ -44,7 +46,6 @@ class BeaconBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 READ_BEACON: Final = decoder(BeaconBody)
-READ_REWARD: Final = reader(RewardBody)
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -67,7 +68,7 @@ async def beacon(request: Request, services: ServicesDep) -> JSONResponse:
         headers = [*(each for each in headers if each[0] not in KEY_HEADERS), own]
 
     def grant(length: int) -> Grant | None:
-        """Of the key, for one item of this length in bytes."""
+        """Return the grant of the key, for one item of this length in bytes."""
         if not services.access.required:
             return None
         return authentication.caller_of(request.scope, headers, "reward", length).grant

@@ -19,13 +19,13 @@ from service.definition.faults import TEXTS, unknown
 from service.definition.members import differ, repeated
 from service.definition.select_request import (
     NO_DOTS,
-    Id,
     InlineArm,
+    RequestedId,
+    RequestedText,
+    RequestedUnit,
+    RequestedValue,
+    RequestedValues,
     SelectRequest,
-    Text,
-    UnitId,
-    Value,
-    Values,
     given,
 )
 from service.errors import Fault, Invalid, Refused
@@ -50,30 +50,30 @@ class Counted(Protocol):
 CountedT = TypeVar("CountedT", bound=Counted)
 
 NO_LINE_END: Final = r"(?!\n)$"
-"""Python's $ alone also matches before a line end."""
-Name = Annotated[str, Meta(pattern=NAME.replace("$", NO_LINE_END))]
-Time = Annotated[datetime, Meta(tz=True)]
+"""End of a pattern that matches no line end; Python's $ alone also matches before one."""
+RequestedName = Annotated[str, Meta(pattern=NAME.replace("$", NO_LINE_END))]
+RequestedTime = Annotated[datetime, Meta(tz=True)]
 
 
 class SelectBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to choose from, for whom and when."""
 
     experiment: Annotated[
-        Name | None, Meta(description="Left out: the default experiment, or the only one.")
+        RequestedName | None, Meta(description="Left out: the default experiment, or the only one.")
     ] = None
     policy: Annotated[
-        Name | None,
+        RequestedName | None,
         Meta(description="Left out: one is assigned by traffic share, sticky to `unit`."),
     ] = None
     unit: Annotated[
-        UnitId | None,
+        RequestedUnit | None,
         Meta(description="Who the decision is for; stored only as a keyed hash."),
     ] = None
     context: Annotated[
-        Values, Meta(description="Features of the user and the moment, by name.")
+        RequestedValues, Meta(description="Features of the user and the moment, by name.")
     ] = {}
     arms: Annotated[
-        Annotated[list[Id | InlineArm], Meta(min_length=1)] | None,
+        Annotated[list[RequestedId | InlineArm], Meta(min_length=1)] | None,
         Meta(
             description="Ids of catalogue arms, or arms with features. Left out: all active arms."
         ),
@@ -108,7 +108,7 @@ class RewardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     decision_id: Annotated[str, Meta(min_length=1, max_length=1_024)]
     reward: float | None = None
-    rewards: Annotated[dict[Id, float], Meta(min_length=1, max_length=100)] | None = None
+    rewards: Annotated[dict[RequestedId, float], Meta(min_length=1, max_length=100)] | None = None
     feedback: Annotated[
         Literal["cascade"] | None,
         Meta(
@@ -116,9 +116,9 @@ class RewardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "are not learned from, and a default that was learned of them is taken back."
         ),
     ] = None
-    clicked: Id | None = None
+    clicked: RequestedId | None = None
     reward_id: Annotated[
-        Text, Meta(description="Tells reports of one decision apart: each has its own.")
+        RequestedText, Meta(description="Tells reports of one decision apart: each has its own.")
     ] = ""
 
     def __post_init__(self) -> None:
@@ -207,10 +207,11 @@ class SelectAnswer(msgspec.Struct):
         str, Meta(description="policy/version@position: names the head exactly.")
     ]
     logged: Annotated[
-        bool, Meta(description="false: the log was gone, the decision waits in memory.")
+        bool,
+        Meta(description="Whether it is logged; false: the log was gone, and it waits in memory."),
     ]
-    reward_by: Time
-    accept_until: Time
+    reward_by: RequestedTime
+    accept_until: RequestedTime
 
 
 class RewardAnswer(msgspec.Struct, omit_defaults=True):
@@ -294,7 +295,7 @@ def expect_each_once(body: bytes, apart: str = "") -> None:
 
 
 def _parsed(body: bytes, apart: str) -> tuple[Any, bool]:
-    """The same as `read_json`. Raises Invalid as `expect_each_once`, and HTTPException."""
+    """Parse a body as `read_json` does. Raises Invalid as `expect_each_once`, and HTTPException."""
     try:
         value, repeating = read_json(body)
     except JSONDecodeError as fault:
@@ -336,7 +337,8 @@ def batch_reader(struct: type[CountedT]) -> Callable[[bytes], list[CountedT | Re
 
 
 def _lenient(body: bytes) -> list[bytes | Refused]:
-    """The items of a batch with NaN or Infinity in some of them. Raises HTTPException, Invalid."""
+    """Return the items of a batch with NaN or Infinity in some of them. Raises HTTPException,
+    Invalid."""
     content, repeating = _parsed(body, apart="requests")
     requests = content.get("requests") if isinstance(content, dict) else None
     if not isinstance(requests, list) or len(content) > 1:
@@ -372,19 +374,19 @@ def _malformed(message: str, body: bytes) -> str:
     return HALF
 
 
-MEMBERS: Final[dict[str, Any]] = {
-    "context": Value | None,
-    "features": Value | None,
+MEMBER_TYPES: Final[dict[str, Any]] = {
+    "context": RequestedValue | None,
+    "features": RequestedValue | None,
     "rewards": float,
 }
 """Types of members that msgspec does not name in the path of a fault."""
 PLACE: Final = re.compile(r"(.*) - at (?:`key` in )?`\$((?:\.\w+|\[\d+\]|\[\.{3}\])*)`", re.DOTALL)
-STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.{3}\]")
-TYPES: Final = {
+PATH_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.{3}\]")
+TYPE_NAMES: Final = {
     "str": "a string", "int": "an integer", "float": "a number", "bool": "a boolean",
     "array": "a list", "object": "an object", "null": "null",
 }  # fmt: skip
-UNITS: Final = {"str": "character", "array": "item", "object": "member"}
+LENGTH_NOUNS: Final = {"str": "character", "array": "item", "object": "member"}
 FIELD: Final = re.compile(r"Object (contains unknown|missing required) field `(.*)`", re.DOTALL)
 LENGTH: Final = re.compile(r"Expected `(str|array|object)` of length ([<>])= (\d+)")
 PATTERN: Final = re.compile(r"Expected `str` matching regex '(.*)'")
@@ -401,7 +403,7 @@ def fault_of(message: str, body: bytes, struct: type) -> Fault:
     text, path = message, list[str | int]()
     if where := PLACE.fullmatch(message):
         text = where[1]
-        for name, index in STEP.findall(where[2]):
+        for name, index in PATH_STEP.findall(where[2]):
             path.append(name or (int(index) if index else _faulty_member(body, path)))
     if field := FIELD.fullmatch(text):
         known = _fields_at(struct, path)
@@ -410,11 +412,11 @@ def fault_of(message: str, body: bytes, struct: type) -> Fault:
     elif length := LENGTH.match(text):
         bound = "at least" if length[2] == ">" else "at most"
         plural = "" if length[3] == "1" else "s"
-        text = f"must have {bound} {length[3]} {UNITS[length[1]]}{plural}"
+        text = f"must have {bound} {length[3]} {LENGTH_NOUNS[length[1]]}{plural}"
     elif pattern := PATTERN.match(text):
         text = PATTERNS.get(pattern[1].replace("\\\\", "\\"), TEXTS["string_pattern_mismatch"])
     elif kind := KIND.match(text):
-        *others, last = [TYPES[each] for each in kind[1].split(" | ")]
+        *others, last = [TYPE_NAMES[each] for each in kind[1].split(" | ")]
         text = f"must be {', '.join(others)}{' or ' * bool(others)}{last}" + (
             f" of at least {kind[2]}" if kind[2] else ""
         )
@@ -453,7 +455,7 @@ def _faulty_member(body: bytes, path: Sequence[str | int]) -> str:
             inner: Any = dict[str, msgspec.Raw] if isinstance(step, str) else list[msgspec.Raw]
             value = msgspec.json.decode(value, type=inner)[step]
         members = msgspec.json.decode(value, type=dict[str, msgspec.Raw])
-        kind = MEMBERS[str(path[-1])]
+        kind = MEMBER_TYPES[str(path[-1])]
     except (*UNREADABLE, LookupError):  # the name of an unknown field that looks like a path
         return "..."
     for name, member in members.items():

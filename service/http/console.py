@@ -19,7 +19,7 @@ from service.http.dependencies import (
 from service.http.openapi import problems
 from service.http.schemas import Body, PolicyState
 from service.http.strict import StrictRoute
-from service.serving.overview import Order, Page
+from service.serving.overview import ArmPage, Order
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -29,7 +29,9 @@ class ExperimentHealth(BaseModel):
     revision: int
     position: int = Field(description="Log position the state stands at.")
     recovered: bool = Field(description="Folded to the log's end once.")
-    snapshot_age_seconds: float | None = Field(description="null: none by this process.")
+    snapshot_age_seconds: float | None = Field(
+        description="Age of the last snapshot; null: none by this process."
+    )
     arms: int
     policies: list[str]
     control: str | None = Field(description="Policy that the verdict compares the others with.")
@@ -42,7 +44,7 @@ class ExperimentHealth(BaseModel):
 class Quarantine(BaseModel):
     name: str
     position: int | None = Field(
-        description="Of the event that cannot be folded; null: the log itself is lost."
+        description="Position of the event that cannot be folded; null: the log itself is lost."
     )
     reason: str
 
@@ -66,7 +68,7 @@ class ServiceStatus(BaseModel):
     )
 
 
-class RewardScale(BaseModel):
+class RewardScaleAnswer(BaseModel):
     low: float
     high: float
     default: float | None
@@ -79,7 +81,7 @@ class RewardScale(BaseModel):
 
 class PolicyFigures(PolicyState):
     traffic: float = Field(description="Its part of the traffic that names no policy.")
-    decisions: int | None = Field(description="null: the log, which counts them, is gone.")
+    decisions: int | None = Field(description="Decisions in the log; null while it is gone.")
     settled: int
     total: float
     squares: float
@@ -88,7 +90,7 @@ class PolicyFigures(PolicyState):
 class ExperimentStatus(ExperimentHealth):
     now: float
     schema_version: int
-    reward: RewardScale
+    reward: RewardScaleAnswer
     figures: list[PolicyFigures]
 
 
@@ -100,10 +102,10 @@ class PolicyHistory(BaseModel):
     count: list[int] = Field(description="Rewards settled.")
     total: list[float]
     squares: list[float]
-    decisions: list[int] = Field(description="Of this process.")
+    decisions: list[int] = Field(description="Decisions of this process.")
     propensity: list[float | None] = Field(description="Running mean, of the shown arm.")
     entropy: list[float | None] = Field(description="Running mean, nats.")
-    share: list[float] = Field(description="Of the traffic that names no policy.")
+    share: list[float] = Field(description="Share of the traffic that names no policy.")
 
 
 class HistoryAnswer(BaseModel):
@@ -113,18 +115,18 @@ class HistoryAnswer(BaseModel):
 
 class ArmFigures(BaseModel):
     arm: str
-    active: bool = Field(description="In the catalogue; else it is retired.")
+    active: bool = Field(description="True in the catalogue; else it is retired.")
     impressions: int = Field(description="Settled: shown, and known what came of it.")
     total: float = Field(description="Sum of rewards; of clicks, their count.")
     mean_reward: float | None
     mean_reward_interval: tuple[float, float] | None = Field(description="95 percent.")
-    share: float = Field(description="Of the impressions of all arms.")
+    share: float = Field(description="Share of the impressions of all arms.")
 
 
 class ArmFiguresAnswer(BaseModel):
     found: int = Field(description="Arms that match, on all pages.")
     since: int = Field(description="Log position from which on arms are counted.")
-    impressions: int = Field(description="Of all arms.")
+    impressions: int = Field(description="Impressions of all arms.")
     arms: list[ArmFigures]
 
 
@@ -157,7 +159,7 @@ class ShareAnswer(BaseModel):
 
 @router.get("/status", tags=["observe"])
 async def get_status(services: ServicesDep, grant: GrantDep) -> ServiceStatus:
-    """This process, its log, and the health of every experiment."""
+    """Return the status of this process, its log, and the health of every experiment."""
     return ServiceStatus(
         version=__version__,
         store=services.settings.store.partition("://")[0],
@@ -168,7 +170,7 @@ async def get_status(services: ServicesDep, grant: GrantDep) -> ServiceStatus:
 
 @router.get("/experiments/{experiment}/status", tags=["observe"], responses=problems(404, 503))
 async def get_experiment_status(state: StateDep, services: ServicesDep) -> ExperimentStatus:
-    """How each policy does, beside the others. Cheap: ask as often as you like."""
+    """Return how each policy does, beside the others. It is cheap: ask as often as you like."""
     return ExperimentStatus.model_validate(await services.overview.experiment(state))
 
 
@@ -179,8 +181,8 @@ async def get_history(
     step: Annotated[Literal["5", "300"], Query(description="Seconds between samples.")] = "5",
     after: Annotated[float, Query(description="Unix seconds: later samples alone.")] = 0.0,
 ) -> HistoryAnswer:
-    """Each policy's sums over time: an hour in steps of 5 seconds, a week in steps of 300. Kept in
-    memory, since this process started."""
+    """Return each policy's sums over time: an hour in steps of 5 seconds, a week in steps of 300.
+    They are kept in memory, since this process started."""
     return HistoryAnswer.model_validate(services.overview.history(state, int(step), after))
 
 
@@ -195,8 +197,8 @@ async def list_arm_figures(
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> ArmFiguresAnswer:
-    """What came of each arm, page by page."""
-    page = Page(policy, order, descending, match, offset, limit)
+    """Return what came of each arm, page by page."""
+    page = ArmPage(policy, order, descending, match, offset, limit)
     return ArmFiguresAnswer.model_validate(services.overview.arms(state, page))
 
 
@@ -207,8 +209,8 @@ async def list_decisions(
     policy: Annotated[Name | None, Query(description="Left out: of all.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> RecentDecisions:
-    """The last decisions that this process made, the newest first: 50 of each policy are kept.
-    GET /decisions/{id} says why."""
+    """Return the last decisions that this process made, the newest first: 50 of each policy are
+    kept. GET /decisions/{id} says why."""
     decisions = services.overview.decisions(state, policy, limit)
     return RecentDecisions.model_validate({"decisions": decisions})
 

@@ -27,10 +27,10 @@ from service.security.access import Caller, Grant
 from service.security.profile import cost
 
 KEY_CHARACTERS: Final = 256
-TIMEOUT: Final = b"x-envoy-expected-rq-timeout-ms"
-"""As proxies send it: how long the caller waits from here on."""
+TIMEOUT_HEADER: Final = b"x-envoy-expected-rq-timeout-ms"
+"""Header in which proxies say how many milliseconds the caller waits from here on."""
 MOST_DIGITS: Final = 9
-NONE: Final = [b""]
+NOT_SENT: Final = [b""]
 """The values of a header that was not sent."""
 
 READ_SELECT: Final = bodies.reader(bodies.SelectBody)
@@ -59,7 +59,8 @@ class Request(NamedTuple):
 
 
 class Route(NamedTuple):
-    """stage: under which the duration is observed; None: it is not."""
+    """Route of decisions and rewards. stage: under which the duration is observed; None: it is
+    not."""
 
     path: str
     handle: Callable[[Request], Awaitable[bytes]]
@@ -124,11 +125,11 @@ class DecisionRoutes:
                 self._stages[route.stage].observe(perf_counter() - start)
 
     async def _request(self, scope: Scope, receive: Receive, came: float) -> Request:
-        """came: at what time of the event loop. Raises Overdue."""
+        """Receive a request that came at this time of the event loop. Raises Overdue."""
         body = await _body(receive)
         caller: Caller | None = scope.get(CALLER)
         headers = headers_of(scope)
-        if not bodies.is_json(headers.get(b"content-type", NONE)[-1]):
+        if not bodies.is_json(headers.get(b"content-type", NOT_SENT)[-1]):
             raise Invalid("send it as JSON, with the header Content-Type: application/json")
         deadline = came + _timeout_seconds(headers)
         if asyncio.get_running_loop().time() >= deadline:
@@ -207,10 +208,12 @@ class DecisionRoutes:
             self._services.access.charge(caller, whole, BASE_COST)
 
     def _cost(self, question: SelectRequest) -> int:
-        """The cost by the named arms, or else those of the catalogue."""
+        """Return the cost by the named arms, or else by those of the catalogue."""
         arms = question.arms
         if arms is None:
-            return cost(self._services.experiments.offered(question.experiment), question.top_k)
+            return cost(
+                self._services.experiments.most_candidates(question.experiment), question.top_k
+            )
         inline = sum(isinstance(arm, InlineArm) for arm in arms)
         return cost(len(arms), question.top_k, inline)
 
@@ -238,7 +241,7 @@ async def _body(receive: Receive) -> bytes:
 
 def _timeout_seconds(headers: Mapping[bytes, list[bytes]]) -> float:
     """So long its caller waits. A value that is no number says nothing."""
-    given = headers.get(TIMEOUT, NONE)[-1]
+    given = headers.get(TIMEOUT_HEADER, NOT_SENT)[-1]
     return int(given) / 1_000 if given.isdigit() and len(given) <= MOST_DIGITS else inf
 
 

@@ -41,13 +41,13 @@ async def get_services(request: Request) -> Services:
 
 
 async def get_grant(request: Request) -> Grant | None:
-    """Of the caller's key; None: keys are off."""
+    """Return the grant of the caller's key; None: keys are off."""
     caller: Caller | None = request.scope.get(CALLER)
     return None if caller is None else caller.grant
 
 
 async def get_author(grant: Annotated[Grant | None, Depends(get_grant)]) -> str:
-    """Of a change: the name of the caller's key, as events have it."""
+    """Return the author of a change: the name of the caller's key, as events have it."""
     return "" if grant is None else grant.name
 
 
@@ -57,7 +57,7 @@ AuthorDep = Annotated[str, Depends(get_author)]
 
 
 async def get_granted_name(experiment: Annotated[Name, Path()], grant: GrantDep) -> str:
-    """Of an experiment that may be quarantined, or does not exist yet."""
+    """Return the name of an experiment that may be quarantined, or does not exist yet."""
     expect_granted(grant, experiment)
     return experiment
 
@@ -66,12 +66,12 @@ GrantedName = Annotated[str, Depends(get_granted_name)]
 
 
 async def get_state(experiment: GrantedName, services: ServicesDep) -> State:
-    """Of the experiment that the path names."""
+    """Return the state of the experiment that the path names."""
     return await services.experiments.current(experiment)
 
 
 async def get_only_state(services: ServicesDep, grant: GrantDep) -> State:
-    """Of the experiment that is served, where it is the only one."""
+    """Return the state of the experiment that is served, where it is the only one."""
     expect_granted(grant, services.experiments.resolve(None))
     return await services.experiments.current(None)
 

@@ -23,7 +23,7 @@ from service.http.strict import StrictRoute
 
 router = APIRouter(tags=["observe"], route_class=StrictRoute)
 
-JSON = "application/json"
+JSON_MEDIA_TYPE = "application/json"
 
 Time = Annotated[AwareDatetime, Field(strict=False)]
 
@@ -102,7 +102,7 @@ class EvaluationJob(BaseModel):
     state: RunState = Field(
         description="`waiting` for others, `running`, or ended: `done`, `failed`, `cancelled`."
     )
-    seconds: float | None = Field(description="How long it has run, or ran. Null: it waits.")
+    seconds: float | None = Field(description="Seconds that it has run, or ran. Null: it waits.")
     progress: EvaluationProgress | None = Field(description="Null until the log is being read.")
     result: EvaluationAnswer | None = Field(description="Null unless it is `done`.")
     problem: Problem | None = Field(description="Why it has `failed`; else null.")
@@ -130,7 +130,9 @@ def _problem_of(fault: BaseException) -> Problem:
     return problem(500, "evaluation-failed", "The evaluation failed", detail)
 
 
-EvaluationId = Annotated[str, Path(description="As the start of the evaluation was answered.")]
+EvaluationId = Annotated[
+    str, Path(description="Id from the answer to the start of the evaluation.")
+]
 
 ACCEPTED: dict[int | str, dict[str, Any]] = {
     202: {
@@ -158,7 +160,7 @@ async def start_evaluation(
     chosen_policies(state, request)
     job = services.evaluations.start(state.name, request, grant.id if grant else "")
     place = {"Location": f"/experiments/{state.name}/evaluations/{job.id}"}
-    return Response(_told(job), 202, place, JSON)
+    return Response(_told(job), 202, place, JSON_MEDIA_TYPE)
 
 
 @router.get(
@@ -167,10 +169,10 @@ async def start_evaluation(
     responses=problems(404, 503),
 )
 async def get_evaluation(id: EvaluationId, state: StateDep, services: ServicesDep) -> Response:
-    """How far an evaluation is, and once it has ended its result, or why it failed. The process
-    that started it knows it: the newest 8 ended ones of an experiment and 32 in all, for an hour
-    after their end."""
-    return Response(_told(services.evaluations.find(state.name, id)), media_type=JSON)
+    """Return how far an evaluation is, and once it has ended its result, or why it failed. The
+    process that started it knows it: the newest 8 ended ones of an experiment and 32 in all, for an
+    hour after their end."""
+    return Response(_told(services.evaluations.find(state.name, id)), media_type=JSON_MEDIA_TYPE)
 
 
 @router.delete(
@@ -190,11 +192,11 @@ async def cancel_evaluation(id: EvaluationId, state: StateDep, services: Service
     responses=problems(404, 503),
 )
 async def get_shadows(state: StateDep, services: ServicesDep) -> Response:
-    """Estimate what each shadow would have earned on the decisions since it was defined as it is:
-    the intervals to watch are `watched` and `over_logged_watched`. The log is read in a process of
-    its own, from where the last look stopped, and the answer is kept for ten times as long as that
-    took, ten seconds at least."""
-    return Response(await services.verdicts.shadows(state), media_type=JSON)
+    """Estimate what each shadow would have earned on the decisions since its present definition:
+    the intervals to watch are `anytime_interval` and `uplift_anytime`. The log is read in a process
+    of its own, from where the last look stopped, and the answer is kept for ten times as long as
+    that took, ten seconds at least."""
+    return Response(await services.verdicts.shadows(state), media_type=JSON_MEDIA_TYPE)
 
 
 @router.get(
@@ -206,4 +208,4 @@ async def get_verdict(state: StateDep, services: ServicesDep) -> Response:
     """Say which policy pays: each compared with the control, by the decisions whose policy was
     drawn. It reads the log in a process of its own, from where the last look stopped, and is kept
     for ten times as long as that took, ten seconds at least."""
-    return Response(await services.verdicts.of(state), media_type=JSON)
+    return Response(await services.verdicts.of(state), media_type=JSON_MEDIA_TYPE)

@@ -60,15 +60,15 @@ def _answer(state: State, response: Response) -> ExperimentAnswer:
 
 
 def _listed(arms: Mapping[str, Mapping[str, object]]) -> Response:
-    """An `ArmList`, without the validation of each arm, which took longest: they were validated on
-    arrival."""
+    """Write an `ArmList` without validating each arm again, which took longest: they were validated
+    on arrival."""
     listed = [{"id": arm, "features": features} for arm, features in arms.items()]
     return Response(msgspec.json.encode({"arms": listed}), media_type="application/json")
 
 
 @router.get("/experiments")
 async def list_experiments(services: ServicesDep, grant: GrantDep) -> ExperimentList:
-    """All experiments that are served."""
+    """Return all experiments that are served."""
     return ExperimentList(
         experiments=[
             ExperimentSummary(
@@ -86,7 +86,7 @@ async def list_experiments(services: ServicesDep, grant: GrantDep) -> Experiment
 
 @router.get("/experiments/{experiment}", responses=problems(404, 503))
 async def get_experiment(state: StateDep, response: Response) -> ExperimentAnswer:
-    """Its definition as it is now, and the revision that a change can name with If-Match."""
+    """Return its definition as it is now, and the revision that a change can name with If-Match."""
     return _answer(state, response)
 
 
@@ -157,7 +157,7 @@ def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
 
     @routes.get("/arms", tags=["define"], response_model=ArmList, responses=problems(404, 503))
     async def list_arms(state: Experiment) -> Response:
-        """The catalogue."""
+        """Return the catalogue."""
         return _listed(state.arms)
 
     @routes.post(
@@ -172,7 +172,7 @@ def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
 
     @routes.get("/arms/{arm:id}", tags=["define"], responses=problems(404, 503))
     async def get_arm(arm: ArmPath, state: Experiment) -> Arm:
-        """One arm of the catalogue."""
+        """Return one arm of the catalogue."""
         if arm not in state.arms:
             raise not_found("arm", arm, state.arms)
         return Arm(id=arm, features=state.arms[arm])
@@ -195,7 +195,7 @@ def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     async def delete_arm(
         arm: ArmPath, state: Experiment, services: ServicesDep, by: AuthorDep
     ) -> None:
-        """No longer chosen; what was shown of it can still be rewarded."""
+        """Remove an arm: it is no longer chosen; what was shown of it can still be rewarded."""
         await services.admin.remove_arm(state, arm, by)
 
     return routes
@@ -208,14 +208,14 @@ def policy_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
 
     @routes.get("/policies", tags=["observe"], responses=problems(404, 503))
     async def list_policies(state: Experiment, services: ServicesDep) -> PolicyList:
-        """How each policy does."""
+        """Return how each policy does."""
         return PolicyList.model_validate({"policies": await services.overview.policies(state)})
 
     @routes.get("/policies/{policy}", tags=["observe"], responses=problems(404, 503))
     async def get_policy(
         policy: Annotated[Name, Path()], state: Experiment, services: ServicesDep
     ) -> PolicyStatus:
-        """How one policy does."""
+        """Return how one policy does."""
         [status] = await services.overview.policies(state, policy)
         return PolicyStatus.model_validate(status)
 
@@ -293,7 +293,7 @@ async def publish_version(
     request: Request,
     by: AuthorDep,
 ) -> VersionAnswer:
-    """For the trainer: hand over a trained version. It is staged, catches up with the log and then
+    """Take over a trained version from the trainer. It is staged, catches up with the log and then
     serves."""
     artifact = await request.body()
     return VersionAnswer(version=await services.admin.stage(state, policy, artifact, by))

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends, Request
 from msgspec import Meta
 from pydantic import AwareDatetime, BaseModel, Field, PlainValidator, ValidationError
 
-from service.definition.experiment import DOTS, ArmId, UnitId, Values
+from service.definition.experiment import DOTS, ArmId, InlineValues, UnitId
 from service.definition.faults import faults_of
 from service.definition.members import repeated
-from service.definition.select_request import Id, InlineArm, Text, given
+from service.definition.select_request import InlineArm, RequestedId, RequestedText, given
 from service.errors import Invalid, Refused
 from service.features.declaration import Name, Number
 from service.http.dependencies import AuthorDep, ServicesDep
@@ -37,7 +37,7 @@ class ArmBody(Body):
     """An arm outside the catalogue: scored by its features, creating no head."""
 
     id: ArmId
-    features: Values = Field(default_factory=dict, json_schema_extra={"default": {}})
+    features: InlineValues = Field(default_factory=dict, json_schema_extra={"default": {}})
 
 
 def arms_of(arms: Sequence[str | ArmBody] | None) -> list[str | InlineArm] | None:
@@ -55,9 +55,9 @@ class VisitBody(Body):
         description="The import's own: the same id is the same visit, whenever it comes."
     )
     at: Annotated[AwareDatetime, Field(strict=False)] = Field(
-        description="When it was: ISO 8601 with its zone, or unix seconds."
+        description="Time of the visit: ISO 8601 with its zone, or unix seconds."
     )
-    context: Values = Field({}, description="Features of the user and the moment, by name.")
+    context: InlineValues = Field({}, description="Features of the user and the moment, by name.")
     arms: Annotated[list[ArmId | ArmBody], Field(min_length=1, fail_fast=True)] | None = Field(
         None, description="What could have been shown. Left out: the shown arm alone."
     )
@@ -66,7 +66,7 @@ class VisitBody(Body):
         description="Chance with which it was shown."
     )
     probabilities: Annotated[list[Chance], Field(fail_fast=True)] | None = Field(
-        None, description="Of all arms, in their order, where they are known."
+        None, description="Probabilities of all arms, in their order, where they are known."
     )
     reward: Number | None = Field(None, description="Left out: not known; nothing is learned.")
     unit: UnitId | None = Field(None, description="Who it was for; stored only as a keyed hash.")
@@ -82,7 +82,7 @@ LATEST_SECONDS = 2e10
 """Limit of a time as a number: pydantic takes a larger one for milliseconds."""
 Finite = Annotated[float, Meta(ge=-float_info.max, le=float_info.max)]
 FiniteValues = Annotated[
-    dict[str, bool | Finite | Text | list[Finite] | None], Meta(max_length=256)
+    dict[str, bool | Finite | RequestedText | list[Finite] | None], Meta(max_length=256)
 ]
 
 
@@ -90,15 +90,15 @@ class PlainVisit(msgspec.Struct, forbid_unknown_fields=True):
     """A faultless `VisitBody` that names its arms, as nearly all are: msgspec reads it in a
     fraction of the time."""
 
-    id: Id
+    id: RequestedId
     at: Annotated[float, Meta(ge=0, le=LATEST_SECONDS)] | Annotated[datetime, Meta(tz=True)]
-    arm: Id
+    arm: RequestedId
     propensity: Annotated[float, Meta(gt=0, le=1)]
     context: FiniteValues = {}
-    arms: Annotated[list[Id], Meta(min_length=1)] | None = None
+    arms: Annotated[list[RequestedId], Meta(min_length=1)] | None = None
     probabilities: list[Annotated[float, Meta(ge=0, le=1)]] | None = None
     reward: Finite | None = None
-    unit: Id | None = None
+    unit: RequestedId | None = None
 
     def __post_init__(self) -> None:
         if self.arm in DOTS or self.unit in DOTS or not {*(self.arms or ())}.isdisjoint(DOTS):
@@ -135,8 +135,8 @@ class VisitsRequest(Request):
     """The request of an import: each visit that cannot be stored is replaced by its refusal."""
 
     async def json(self) -> Any:
-        """Raises JSONDecodeError, and Invalid where a member outside of the visits is given more
-        than once."""
+        """Parse the body. Raises JSONDecodeError, and Invalid where a member outside of the visits
+        is given more than once."""
         body = await self.body()
         value, repeating = read_json(body)
         if repeating and (refusal := repeated(value, apart="visits")):
@@ -160,7 +160,7 @@ Unread = Annotated[Any, PlainValidator(lambda given: given, json_schema_input_ty
 
 
 class ImportBody(Body):
-    policy: Name = Field(description="That learns from the rewards.")
+    policy: Name = Field(description="Policy that learns from the rewards.")
     visits: Annotated[list[Unread], Field(min_length=1)]
     skip_refused: bool = Field(
         False, description="Go on after a visit that is refused; else it is the last one taken up."
@@ -168,7 +168,8 @@ class ImportBody(Body):
 
 
 class ImportItem(BaseModel):
-    """status: as of a route of its own. answer: whether it was there before; null: see problem."""
+    """Result of one visit. status: as of a route of its own. answer: whether it was there before;
+    null: see problem."""
 
     status: int
     answer: ImportStatus | None = None
@@ -183,12 +184,12 @@ class ImportItem(BaseModel):
 
 class ImportAnswer(BaseModel):
     results: list[ImportItem] = Field(
-        description="Of each visit, in order, as far as they were taken up."
+        description="Result of each visit, in order, as far as they were taken up."
     )
 
 
 def resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
-    """Imports into the experiment that `of` finds."""
+    """Build the routes that import into the experiment that `of` finds."""
     routes = APIRouter(route_class=ImportRoute)
 
     @routes.post("/import", tags=["define"], responses=problems(400, 404, 503))

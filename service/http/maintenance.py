@@ -13,28 +13,32 @@ from service.http.dependencies import AuthorDep, GrantDep, GrantedName, Services
 from service.http.openapi import problems
 from service.http.schemas import Body
 from service.http.strict import StrictRoute
-from service.log.stores.base import Taken
+from service.log.stores.base import ReaderPosition
 from service.observability.logs import log_change
 from service.security.access import expect_granted
 
 router = APIRouter(tags=["operate"], route_class=StrictRoute)
 
 
-MOST = 2**63 - 1
-"""The largest position or row number of any store."""
+LARGEST_POSITION = 2**63 - 1
+"""Largest position or row number of any store."""
 
 
 class ErasureAnswer(BaseModel):
-    erased: dict[str, ErasedCount] = Field(description="By experiment.")
+    erased: dict[str, ErasedCount] = Field(description="Counts by experiment.")
 
 
-class Reader(Body):
-    position: int = Field(ge=0, le=MOST, description="Events up to this position have been taken.")
-    row: int = Field(ge=0, le=MOST, description="Decision rows up to this number have been taken.")
+class ReaderBody(Body):
+    position: int = Field(
+        ge=0, le=LARGEST_POSITION, description="Events up to this position have been taken."
+    )
+    row: int = Field(
+        ge=0, le=LARGEST_POSITION, description="Decision rows up to this number have been taken."
+    )
 
 
 class ReaderList(BaseModel):
-    readers: dict[str, Reader]
+    readers: dict[str, ReaderBody]
 
 
 @router.delete("/units/{unit:id}", responses=problems(404, 409, 503))
@@ -44,7 +48,7 @@ async def erase_unit(
     grant: GrantDep,
     by: AuthorDep,
     request: Request,
-    experiment: Annotated[Name | None, Query(description="From this one alone (all).")] = None,
+    experiment: Annotated[Name | None, Query(description="Experiment to erase from (all).")] = None,
 ) -> ErasureAnswer:
     """Erase all that the log holds of a unit: its decisions and what came of them. Answered once it
     is gone; the same call again is safe. 409: rows are left that may be the unit's, under a secret
@@ -59,11 +63,15 @@ async def erase_unit(
 
 
 class Skip(Body):
-    position: int = Field(ge=1, le=MOST, description="Of the event that cannot be folded.")
+    position: int = Field(
+        ge=1, le=LARGEST_POSITION, description="Position of the event that cannot be folded."
+    )
 
 
 class SkipAnswer(BaseModel):
-    served: bool = Field(description="false: another event cannot be folded.")
+    served: bool = Field(
+        description="Whether it is served again; false: another event cannot be folded."
+    )
 
 
 @router.post("/experiments/{experiment}/skips", responses=problems(400, 404, 409, 503))
@@ -81,7 +89,9 @@ async def list_readers(state: StateDep, services: ServicesDep) -> ReaderList:
     """Readers of the log that trimming waits for, and what each has taken."""
     needs = (await services.store.describe(state.name)).readers
     return ReaderList(
-        readers={name: Reader(position=one.position, row=one.row) for name, one in needs.items()}
+        readers={
+            name: ReaderBody(position=one.position, row=one.row) for name, one in needs.items()
+        }
     )
 
 
@@ -92,11 +102,11 @@ async def list_readers(state: StateDep, services: ServicesDep) -> ReaderList:
     responses=problems(400, 404, 503),
 )
 async def put_reader(
-    reader: Annotated[Name, Path()], body: Reader, state: StateDep, services: ServicesDep
+    reader: Annotated[Name, Path()], body: ReaderBody, state: StateDep, services: ServicesDep
 ) -> None:
     """Say how much of the log a reader has taken: what comes after is not trimmed before it has
     that, too."""
-    await services.store.take_note(state.name, reader, Taken(body.position, body.row))
+    await services.store.save_reader(state.name, reader, ReaderPosition(body.position, body.row))
 
 
 @router.delete(
@@ -109,5 +119,5 @@ async def delete_reader(
     reader: Annotated[Name, Path()], state: StateDep, services: ServicesDep, by: AuthorDep
 ) -> None:
     """There is no such reader any more: trimming does not wait for it."""
-    await services.store.take_note(state.name, reader, None)
+    await services.store.save_reader(state.name, reader, None)
     log_change(state.name, f"reader {reader} removed", by)

@@ -12,7 +12,7 @@ from service.errors import Refused, Starting
 from service.http import request_id
 from service.http.access import Authentication
 from service.http.lifecycle import Lifecycle
-from service.http.overload import PENDING
+from service.http.overload import PENDING_FACTORS
 from service.http.problems import REFUSALS, problem, refusal, respond
 from service.http.scope import CALLER, PROBES, declared_length, headers_of
 from service.observability.logs import REQUEST_ID
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 VERSIONS: Final = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
-IDENTITY: Final = (b"identity", b"")
+UNCOMPRESSED: Final = (b"identity", b"")
 
 
 class _Exchange:
@@ -42,7 +42,8 @@ class _Exchange:
         self._read = 0
 
     async def receive(self) -> Message:
-        """Raises HTTPException where the body grows too large: a chunked one declares no length."""
+        """Receive a message. Raises HTTPException where the body grows too large: a chunked one
+        declares no length."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
         if self._read > self.limit:
@@ -82,7 +83,7 @@ class RequestMiddleware:
                 await self._app(scope, receive, send)
             return
         path: str = scope["path"]
-        if path.endswith("/") and path[:-1] in PENDING:
+        if path.endswith("/") and path[:-1] in PENDING_FACTORS:
             path = scope["path"] = path[:-1]
         name = request_id.of(scope)
         REQUEST_ID.set(name)  # for the server too: it logs a bug in the same task
@@ -113,7 +114,7 @@ class RequestMiddleware:
             scope[CALLER] = caller
             exchange.limit = min(exchange.limit, caller.grant.profile.body_bytes)
         encodings = headers_of(scope).get(b"content-encoding")
-        if encodings is not None and encodings[-1].strip().lower() not in IDENTITY:
+        if encodings is not None and encodings[-1].strip().lower() not in UNCOMPRESSED:
             encoded = respond(problem(415, *REFUSALS[415], "send it without Content-Encoding"))
             encoded.headers["Accept-Encoding"] = "identity"
             await encoded(scope, exchange.receive, exchange.send)

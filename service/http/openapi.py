@@ -12,16 +12,16 @@ from service.http.schemas import Problem
 
 MEANING = {
     400: "The body is not JSON.",
-    404: "There is no such thing.",
+    404: "Not found.",
     409: "The request conflicts with what is recorded.",
-    410: "The time for this has passed.",
-    412: "Another revision than If-Match names.",
+    410: "Too late.",
+    412: "The revision does not match `If-Match`.",
     413: "The body is too large.",
     415: "The body is compressed: send it without `Content-Encoding`.",
     422: "The request is not valid; `errors` says where.",
-    429: "More requests than the rate of the key, or too many evaluations under way: try again "
+    429: "More requests than the rate of the key, or too many evaluations running: try again "
     "after `Retry-After` seconds.",
-    504: "The caller's time was over before this was begun: nothing was changed.",
+    504: "The caller's deadline passed before this was begun: nothing was changed.",
     503: "The service is starting, its log cannot be written, or too many requests are under way: "
     "try again after `Retry-After` seconds.",
 }
@@ -78,7 +78,7 @@ KEY: Final = {
     "description": "The same key gives the same decision, as long as its row is in the log: a "
     "request can be repeated. With another request it is refused (409).",
 }
-TIMEOUT: Final = {
+TIMEOUT_PARAMETER: Final = {
     "name": "X-Envoy-Expected-Rq-Timeout-Ms",
     "in": "header",
     "required": False,
@@ -110,7 +110,7 @@ def _described(operation: Operation) -> Json:
         "summary": name.replace("_", " ").title(),
         "description": operation.description,
         "operationId": name,
-        "parameters": [*([KEY] if operation.repeatable else []), TIMEOUT],
+        "parameters": [*([KEY] if operation.repeatable else []), TIMEOUT_PARAMETER],
         "requestBody": {
             "required": True,
             "content": _content(operation.body),
@@ -120,7 +120,7 @@ def _described(operation: Operation) -> Json:
 
 
 def _schemas() -> Json:
-    """Of the bodies and answers that msgspec reads and writes."""
+    """Return the schemas of the bodies and answers that msgspec reads and writes."""
     structs = [each for operation in OPERATIONS for each in (operation.body, operation.answer)]
     _, found = msgspec.json.schema_components(
         structs,

@@ -20,14 +20,14 @@ from service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-PENDING: Final = {
+PENDING_FACTORS: Final = {
     "/select": 1, "/select/batch": 1, "/reward": 2, "/reward/batch": 2, "/beacon": 2,
 }  # fmt: skip
 """Multiples of FORAGE_MAX_PENDING beyond which a route is refused: a reward whose sender does not
 repeat it is lost, where a decision has a fallback."""
 
 REPORT_SECONDS: Final = 60.0
-"""Between two log lines that say that requests were refused."""
+"""Seconds between two log lines that say that requests were refused."""
 
 READABLE: Final = ("Retry-After", "ETag", request_id.HEADER)
 """Headers of answers that pages of other origins may read."""
@@ -41,13 +41,13 @@ CROSS_ORIGIN: Final = (
     (b"vary", b"Origin"),
 )
 
-Headers = Sequence[tuple[bytes, bytes]]
-Refusal = tuple[list[tuple[bytes, bytes]], bytes]
+SentHeaders = Sequence[tuple[bytes, bytes]]
+RefusalParts = tuple[list[tuple[bytes, bytes]], bytes]
 """Headers and body of an answer with status 503."""
 
 
 class _Route(NamedTuple):
-    """bound   of requests under way, beyond which this route is refused"""
+    """A route, refused beyond its bound of requests under way."""
 
     path: str
     bound: int
@@ -67,7 +67,7 @@ class Overload:
         self._requests = telemetry.requests
         self._origins = {origin.encode() for origin in settings.cors_origins}
         self._routes = {}
-        for path, part in PENDING.items():
+        for path, part in PENDING_FACTORS.items():
             route = _Route(path, part * settings.max_pending, telemetry.shed.labels(path))
             self._routes[path.encode()] = self._routes[b"%b/" % path.encode()] = route
         content = problem_of(Overloaded())
@@ -76,7 +76,7 @@ class Overload:
         self._before_id, self._after_id = body.split(b"{id}")
         self._refused, self._reported_at = 0, -inf
 
-    def refusal(self, method: bytes, path: bytes, headers: Headers) -> Refusal | None:
+    def refusal(self, method: bytes, path: bytes, headers: SentHeaders) -> RefusalParts | None:
         """Return the answer to a request that is refused, and None for any other.
 
         path      decoded, as requests are routed by it
@@ -90,13 +90,13 @@ class Overload:
         self._report(route)
         given, origin = b"", b""
         for field, value in headers:
-            if field == request_id.NAME:
+            if field == request_id.HEADER_NAME:
                 given = value
             elif field == b"origin":
                 origin = value
         name = request_id.sane(given).encode()
         body = b"%b%b%b" % (self._before_id, name, self._after_id)
-        fields = [*FIELDS, (request_id.NAME, name), (b"content-length", b"%d" % len(body))]
+        fields = [*FIELDS, (request_id.HEADER_NAME, name), (b"content-length", b"%d" % len(body))]
         if origin in self._origins:
             fields += [(b"access-control-allow-origin", origin), *CROSS_ORIGIN]
         return fields, body
@@ -113,7 +113,7 @@ class Overload:
         self._admitted = 0
 
     def _report(self, route: _Route) -> None:
-        """At most one line in `REPORT_SECONDS`."""
+        """Report what was refused, in at most one line every `REPORT_SECONDS`."""
         self._refused += 1
         now = self._clock.monotonic()
         if now >= self._reported_at + REPORT_SECONDS:

@@ -30,12 +30,13 @@ logger = logging.getLogger(__name__)
 RETRY_AFTER_SECONDS = 1
 MEDIA_TYPE = "application/problem+json"
 CHARACTERS = 200
-"""Of a path or a message: the names in them are the caller's."""
+"""Most characters of a path or a message that a problem repeats: the names in them are the
+caller's."""
 
 REFUSALS = {
     400: ("malformed-json", "The body is not JSON"),
-    404: ("not-found", "There is no such thing"),
-    405: ("method-not-allowed", "The path has no such method"),
+    404: ("not-found", "Not found"),
+    405: ("method-not-allowed", "Method not allowed"),
     413: ("too-large", "The body is too large"),
     415: ("encoded", "The body is compressed"),
 }
@@ -83,7 +84,7 @@ def problem_of(fault: Refused | StoreUnavailable) -> Problem:
 
 
 def refusal(fault: Refused | StoreUnavailable) -> Response:
-    """The answer, with the headers that its status asks for."""
+    """Return the answer to a refusal, with the headers that its status asks for."""
     answer = respond(problem_of(fault))
     if isinstance(fault, TooManyRequests):
         answer.headers["Retry-After"] = str(fault.retry_after_s)
@@ -120,12 +121,10 @@ def validation_problem(error: RequestValidationError, body: object) -> Problem:
 
 
 def bug(fault: Exception) -> Response:
-    """The answer to an unexpected exception."""
+    """Return the answer to an unexpected exception."""
     REQUEST_ID.set(request_id.current())
     logger.error("a request failed", exc_info=fault)
-    return respond(
-        problem(500, "internal", "Something failed inside", "it was logged, and is a bug")
-    )
+    return respond(problem(500, "internal", "Internal error", "it was logged, and is a bug"))
 
 
 def answer_to(fault: Exception) -> Response:
@@ -139,13 +138,13 @@ def answer_to(fault: Exception) -> Response:
         return answer
     if isinstance(fault, ClientDisconnect):
         # nobody reads it, but it counts as no fault of ours
-        whole = problem(400, "cut-off", "The body is not whole", "the connection ended within it")
+        whole = problem(400, "cut-off", "The body is incomplete", "the connection ended within it")
         return respond(whole)
     return bug(fault)
 
 
 def _methods(request: Request) -> set[str]:
-    """Of all routes of the path: Starlette names only those of the first."""
+    """Return the methods of all routes of the path: Starlette names only those of the first."""
     found = {
         method
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")

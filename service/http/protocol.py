@@ -30,22 +30,23 @@ DEFAULT_CONNECTIONS: Final = 4_096
 RESERVED_FILES: Final = 64
 """Open files kept for the store and for sockets to others; an eighth of all where that is more."""
 
-SECONDS: Final = {"head": 10.0, "body": 30.0}
-"""Time for a head, or for the first byte of a connection, and for a whole body."""
+TIMEOUT_SECONDS: Final = {"head": 10.0, "body": 30.0}
+"""Seconds for a head, or for the first byte of a connection, and for a whole body."""
 PROGRESS_BYTES: Final = 1_048_576
-"""A larger body, a trained version, has the time of a body again for each of so many bytes."""
+"""Bytes for which a larger body, a trained version, gets the time of a body again."""
 LINGER_SECONDS: Final = 2.0
-"""Time to read a last answer: a socket closed with unread bytes is reset, which discards it."""
+"""Seconds to read a last answer: a socket closed with unread bytes is reset, which discards it."""
 CROSSING_SECONDS: Final = 0.2
-"""Time for a request that crosses the end of an idle connection: its client then reads that end,
+"""Seconds for a request that crosses the end of an idle connection: its client then reads that end,
 and no reset."""
 IDLE_SECONDS: Final = 1
-"""Idle time after which a service that stops ends a connection: busy clients ask again sooner."""
+"""Idle seconds after which a service that stops ends a connection: busy clients ask again
+sooner."""
 UNREAD_SECONDS: Final = 0.1
-"""Least time of an idle connection once the service stops: it reads what the kernel has of it."""
+"""Least idle seconds of a connection once the service stops: it reads what the kernel has of it."""
 
 MALFORMED: Final = ("malformed-http", "This is not HTTP")
-PLAIN: Final = re.compile(rb"/(?!/)[\w.~/-]*(\?[\w.~/=&+-]*)?", re.ASCII)
+PLAIN_TARGET: Final = re.compile(rb"/(?!/)[\w.~/-]*(\?[\w.~/=&+-]*)?", re.ASCII)
 """Targets whose path needs no decoding: nearly all."""
 
 
@@ -96,7 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _part      of the request that is not complete yet; None: between two requests
     _received  bytes of a body since its timer was started
-    _loose     bytes since the last complete head, piece of a body or request
+    _unparsed  bytes received since the parser last made progress
     _running   the request that is being answered, or was answered last
     _last      the request whose answer ends the connection, as far as is known
     _shed      whether the request that is being read was refused for overload, or comes too late
@@ -109,7 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = services.settings.max_head_bytes
         self.timeout_keep_alive = services.settings.keep_alive_seconds
         self._part: Literal["head", "body"] | None = None
-        self._loose = self._received = 0
+        self._unparsed = self._received = 0
         self._running: RequestResponseCycle | None = None
         self._last: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -124,7 +125,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._write_last(full)
             transport.close()
             return
-        self._timer = self.loop.call_later(SECONDS["head"], self._on_timeout)
+        self._timer = self.loop.call_later(TIMEOUT_SECONDS["head"], self._on_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -161,15 +162,15 @@ class BoundedProtocol(HttpToolsProtocol):
         start = 0
         try:
             while start < len(data):
-                piece = data[start : start + self._head_bytes - self._loose]
+                piece = data[start : start + self._head_bytes - self._unparsed]
                 start += len(piece)
-                self._loose += len(piece)
+                self._unparsed += len(piece)
                 try:
                     self.parser.feed_data(piece)
                 except httptools.HttpParserUpgrade as upgrade:
                     start -= len(piece) - upgrade.args[0]
                     self._ignore_upgrade()
-                if self._loose >= self._head_bytes:
+                if self._unparsed >= self._head_bytes:
                     self._refuse(
                         431,
                         "head-too-large",
@@ -182,7 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._part is not None and self._timer is None:
             self._received = 0
-            self._timer = self.loop.call_later(SECONDS[self._part], self._on_timeout)
+            self._timer = self.loop.call_later(TIMEOUT_SECONDS[self._part], self._on_timeout)
 
     def _ignore_upgrade(self) -> None:
         """Parse the head again without `Upgrade`: the parser reads no body of such a request, which
@@ -217,7 +218,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._end_after(self.cycle)
 
     def on_body(self, body: bytes) -> None:
-        self._loose = 0
+        self._unparsed = 0
         self._received += len(body)
         if not self._shed:
             super().on_body(body)
@@ -237,7 +238,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise ValueError("a request names its host once")
         if version == "1.0" and b"transfer-encoding" in names:
             raise ValueError("HTTP/1.0 has no Transfer-Encoding")
-        if PLAIN.fullmatch(self.url):
+        if PLAIN_TARGET.fullmatch(self.url):
             return self.url.partition(b"?")[0]
         target = httptools.parse_url(self.url)
         path, query = target.path or b"/", target.query or b""
@@ -273,7 +274,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _advance(self, part: Literal["body"] | None) -> None:
-        self._part, self._loose = part, 0
+        self._part, self._unparsed = part, 0
         if not self._ended:
             self._stop_timer()
 
@@ -343,11 +344,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         elif self.flow.read_paused or self._received >= PROGRESS_BYTES:
             self._received = 0
-            self._timer = self.loop.call_later(SECONDS["body"], self._on_timeout)
+            self._timer = self.loop.call_later(TIMEOUT_SECONDS["body"], self._on_timeout)
         elif self._part is None or self._shed:
             self.end(CROSSING_SECONDS)
         else:
-            detail = f"the {self._part} did not end within {SECONDS[self._part]:.0f} seconds"
+            detail = (
+                f"the {self._part} did not end within {TIMEOUT_SECONDS[self._part]:.0f} seconds"
+            )
             self._refuse(408, "too-slow", "The request took too long", detail)
 
     def _refuse(self, status: int, slug: str, title: str, detail: str) -> None:

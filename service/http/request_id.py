@@ -11,16 +11,16 @@ from service.http.scope import headers_of
 from service.observability.logs import REQUEST_ID
 
 HEADER: Final = "X-Request-ID"
-NAME: Final = b"x-request-id"
+HEADER_NAME: Final = b"x-request-id"
 SANE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:/+=@-]{0,127}")
-"""Ids that are taken from a caller; with any other the request gets one of ours."""
+"""Pattern of ids that are taken from a caller; with any other the request gets one of ours."""
 
 _process = os.urandom(4).hex()
 _numbers = count(int.from_bytes(os.urandom(2), "big"))
 
 
 def current() -> str:
-    """The id of the request under way, or a new one where there is none."""
+    """Return the id of the request under way, or a new one where there is none."""
     return REQUEST_ID.get(None) or new()
 
 
@@ -30,16 +30,16 @@ def new() -> str:
 
 
 def of(scope: Scope) -> str:
-    """The id that the caller gave, or one of ours in its place."""
-    return sane(headers_of(scope).get(NAME, [b""])[-1])
+    """Return the id that the caller gave, or one of ours in its place."""
+    return sane(headers_of(scope).get(HEADER_NAME, [b""])[-1])
 
 
 def sane(value: bytes) -> str:
-    """The id that this header gives, or one of ours in its place."""
+    """Return the id that this header gives, or one of ours in its place."""
     text = value.decode("latin-1")
     return text if SANE.fullmatch(text) else new()
 
 
 def write(headers: list[tuple[bytes, bytes]], id: str) -> list[tuple[bytes, bytes]]:
     """Headers of an answer with this id, and no other."""
-    return [*(each for each in headers if each[0] != NAME), (NAME, id.encode())]
+    return [*(each for each in headers if each[0] != HEADER_NAME), (HEADER_NAME, id.encode())]

@@ -18,7 +18,7 @@ from service.security.access import granted
 from service.serving.explain import DecisionAnswer, explain
 
 GZIP: Final = re.compile(r"(?:^|,)\s*gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?:,|$)", re.I)
-"""In Accept-Encoding: gzip, unless its weight is 0."""
+"""Pattern of gzip in Accept-Encoding, unless its weight is 0."""
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -35,7 +35,7 @@ async def get_decision(
     grant: GrantDep,
     experiment: Annotated[Name | None, Query()] = None,
 ) -> Response:
-    """What was decided, and why."""
+    """Return what was decided, and why."""
     found = await explain(services.log, services.store, id, experiment, grant)
     return Response(found.model_dump_json(), media_type="application/json")
 
@@ -54,8 +54,8 @@ async def activate(
 
 @router.get("/healthz", tags=["operate"], responses={503: {"model": Health}})
 async def get_health(services: ServicesDep, response: Response) -> Health:
-    """The process is alive, and what its log promises. 503: its store is damaged, and a restart or
-    a person has to mend it; one that may come back by itself makes it `degraded`."""
+    """Say that the process is alive, and what its log promises. 503: its store is damaged, and a
+    restart or a person has to mend it; one that may come back by itself makes it `degraded`."""
     log = services.log
     if log.committer.hopeless:
         response.status_code = 503

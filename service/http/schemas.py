@@ -6,14 +6,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.bandits.kinds import AnyPolicy
 from service.definition.difference import Difference
-from service.definition.experiment import ArmId, Definition, Values
+from service.definition.experiment import ArmId, Definition, InlineValues
 from service.definition.faults import IN_PARTS
 from service.features.declaration import Name
 from service.features.model import at_most
 from service.serving.settlement import ActivationStatus
 
-MEMBERS = 64
-"""Limit of the members of a body: more than any route takes."""
+MOST_MEMBERS = 64
+"""Most members of a body: more than any route takes."""
 
 
 class Body(BaseModel):
@@ -25,7 +25,7 @@ class Body(BaseModel):
     @classmethod
     def _has_few_members(cls, given: object) -> object:
         """Refuse too many members: each unknown one would be a fault of its own."""
-        if isinstance(given, dict) and len(given) > MEMBERS:
+        if isinstance(given, dict) and len(given) > MOST_MEMBERS:
             raise ValueError(f"has {len(given)} members, more than any body here takes")
         return given
 
@@ -50,7 +50,7 @@ class Problem(BaseModel):
     request_id: str | None = Field(
         None,
         exclude_if=lambda name: name is None,
-        description="Of a 5xx: what the log has of the request is under this id.",
+        description="Id of a request that failed with 5xx, as in the service's log.",
     )
 
 
@@ -85,7 +85,7 @@ class PolicyAnswer(BaseModel):
 
     policy: str
     settings: AnyPolicy
-    revision: int = Field(description="Of the experiment.")
+    revision: int = Field(description="Revision of the experiment.")
     restarted: dict[str, str] = Field(
         description="The policy, where it starts from the prior, and why."
     )
@@ -115,27 +115,33 @@ class ArmList(BaseModel):
 
 class ArmsBody(Body):
     arms: Annotated[
-        dict[ArmId, Values], Field(min_length=1, max_length=10_000), IN_PARTS, at_most(10_000)
+        dict[ArmId, InlineValues], Field(min_length=1, max_length=10_000), IN_PARTS, at_most(10_000)
     ]
 
 
 class FeaturesBody(Body):
-    features: Values = Field(default_factory=dict, json_schema_extra={"default": {}})
+    features: InlineValues = Field(default_factory=dict, json_schema_extra={"default": {}})
 
 
-class HeadHealth(BaseModel):
-    smallest_eigenvalue: float = Field(description="Of A, over all directions.")
-    condition_number: float = Field(description="Largest over smallest eigenvalue.")
-    effective_rank: float = Field(description="Directions that rewards came from, in effect.")
+class HeadHealthAnswer(BaseModel):
+    smallest_eigenvalue: float = Field(description="Smallest eigenvalue of the precision matrix A.")
+    condition_number: float = Field(description="Largest over smallest eigenvalue of A.")
+    effective_rank: float = Field(
+        description="Effective number of directions that rewards came from."
+    )
     effective_count: float
     noise: float
-    digest: str = Field(description="Of all its bits: replicas at one position have the same.")
+    digest: str = Field(
+        description="Digest of all its bits: replicas at one position have the same."
+    )
 
 
 class VersionEntry(BaseModel):
-    version: int | None = Field(None, description="That serves from here; null: a change.")
+    version: int | None = Field(None, description="Version that serves from here; null: a change.")
     watermark: int | None = Field(None, description="Log position that it was trained to.")
-    change: str | None = Field(None, description="Where the world was found to have changed.")
+    change: str | None = Field(
+        None, description="Part of the world that was found to have changed."
+    )
     position: int
     at: float
 
@@ -163,7 +169,7 @@ class PolicyState(BaseModel):
 class PolicyStatus(PolicyState):
     decisions: int
     model_version: str
-    head: HeadHealth | None
+    head: HeadHealthAnswer | None
     trained_to: int | None = Field(description="Log position; null: never trained.")
     versions: list[VersionEntry]
 
@@ -178,7 +184,7 @@ class VersionAnswer(BaseModel):
 
 class Health(BaseModel):
     status: Literal["ok", "starting", "degraded", "failed"] = Field(
-        description="starting: the log is being recovered, and other requests are refused; "
+        description="Status. starting: the log is being recovered, and other requests are refused; "
         "degraded: the log is gone at present; failed: the store is damaged, and the service's "
         "own log says how."
     )
@@ -191,7 +197,7 @@ class Health(BaseModel):
 
 
 class Recovering(BaseModel):
-    """How far a start has folded the log of an experiment."""
+    """Progress of a start in folding the log of an experiment."""
 
     experiment: str
     position: int

@@ -12,7 +12,7 @@ PROBES: Final = {"/healthz", "/readyz"}
 """Routes for load balancers: answered for any host, and there without the names of experiments."""
 
 LENGTH_DIGITS: Final = 18
-"""Of an integer of 64 bits. Python reads no integer of more than 4,300 digits."""
+"""Digits of an integer of 64 bits. Python reads no integer of more than 4,300 digits."""
 
 _HEADERS: Final = "forage.headers"
 

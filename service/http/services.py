@@ -9,7 +9,7 @@ from service.clock import Clock
 from service.housekeeping.erasure import Eraser
 from service.housekeeping.expiry import Expiry
 from service.housekeeping.retention import Retention
-from service.housekeeping.sizes import Sizes
+from service.housekeeping.sizes import SizeMeter
 from service.http.lifecycle import Lifecycle
 from service.http.overload import Overload
 from service.log.log import Log
@@ -31,7 +31,10 @@ from service.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """connections   the open ones, which uvicorn keeps"""
+    """The parts of a process.
+
+    connections   the open ones, which uvicorn keeps
+    """
 
     settings: Settings
     lifecycle: Lifecycle
@@ -47,7 +50,7 @@ class Services:
     expiry: Expiry
     admin: Admin
     retention: Retention
-    sizes: Sizes
+    sizes: SizeMeter
     eraser: Eraser
     importer: Importer
     access: Access

@@ -17,14 +17,14 @@ from service.definition.members import parse_json, repeated
 from service.errors import Refused
 
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-"""An escape that may be half of a pair."""
+"""Pattern of an escape that may be half of a pair."""
 HALF = "half of a surrogate pair is no character"
-DIGITS = sys.int_info.default_max_str_digits
-"""Of an integer that Python reads."""
+INTEGER_DIGITS = sys.int_info.default_max_str_digits
+"""Most digits of an integer that Python reads."""
 
 
 def whole_characters(value: object) -> bool:
-    """Whether no text in a value holds half of a surrogate pair."""
+    """Say whether no text in a value holds half of a surrogate pair."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -50,13 +50,13 @@ def read_json(body: bytes) -> tuple[Any, bool]:
 
 
 def _integer(digits: str) -> float:
-    return int(digits) if len(digits) <= DIGITS else inf
+    return int(digits) if len(digits) <= INTEGER_DIGITS else inf
 
 
 class StrictRequest(Request):
     async def json(self) -> Any:
-        """Raises JSONDecodeError, also where a text holds half of a surrogate pair, and Invalid
-        where a member is given more than once."""
+        """Parse the body. Raises JSONDecodeError, also where a text holds half of a surrogate pair,
+        and Invalid where a member is given more than once."""
         body = await self.body()
         value, repeating = read_json(body)
         if SURROGATE.search(body) and not whole_characters(value):

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 WEB: Final = Path(__file__).parent / "static"
-TYPES: Final = {
+MEDIA_TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
     ".ts": "text/plain; charset=utf-8",
     ".md": "text/markdown; charset=utf-8",
@@ -41,10 +41,10 @@ SDK_HEADERS: Final = {  # pages of other origins load it
     "Cross-Origin-Resource-Policy": "cross-origin",
 }
 COMPRESSED_BYTES: Final = 512
-"""Below, compression saves no packet."""
+"""Least bytes of a file that is compressed: below, compression saves no packet."""
 
 
-class Files(StaticFiles):
+class SecuredFiles(StaticFiles):
     """A folder, with the security headers of its files."""
 
     def __init__(self, folder: str, headers: Mapping[str, str] | None = None) -> None:
@@ -60,8 +60,8 @@ class Files(StaticFiles):
     ) -> Response:
         answer = super().file_response(full_path, stat_result, scope, status_code)
         kind = Path(full_path).suffix
-        if kind in TYPES and answer.status_code != 304:
-            answer.headers["Content-Type"] = TYPES[kind]
+        if kind in MEDIA_TYPES and answer.status_code != 304:
+            answer.headers["Content-Type"] = MEDIA_TYPES[kind]
         answer.headers.update(self._headers)
         if kind == ".html":
             answer.headers.update(PAGE_HEADERS)
@@ -70,20 +70,20 @@ class Files(StaticFiles):
 
 def static_routes() -> list[BaseRoute]:
     """Make the routes of all folders and of the console's page."""
-    console = Files("console")
+    console = SecuredFiles("console")
 
     async def page(request: Request) -> Response:
         return await console.get_response("index.html", request.scope)
 
     folders = {
-        "/console": Files("console/console"),
-        "/demo": Files("demo"),
-        "/sdk": Files("sdk", SDK_HEADERS),
+        "/console": SecuredFiles("console/console"),
+        "/demo": SecuredFiles("demo"),
+        "/sdk": SecuredFiles("sdk", SDK_HEADERS),
     }
     return [
         Route("/", page, include_in_schema=False),
         *(Mount(path, GZipMiddleware(each, COMPRESSED_BYTES)) for path, each in folders.items()),
-        Mount("/docs", Files("docs")),  # to compress its two megabytes would delay decisions
+        Mount("/docs", SecuredFiles("docs")),  # to compress its two megabytes would delay decisions
     ]
 
 

@@ -16,11 +16,11 @@ from service.clock import SYSTEM, Clock
 from service.state.fold import State
 
 SLEW = 0.05
-"""How much faster or slower than the monotonic clock the line of `LogClock` may go: it takes twenty
-minutes to follow a wall clock that jumps by one."""
+"""Share by which the line of `LogClock` may go faster or slower than the monotonic clock: it takes
+twenty minutes to follow a wall clock that jumps by one."""
 
-FOLLOW_SECONDS = 0.01
-"""Between two looks at the wall clock: `now` is asked for by every select and reward."""
+WALL_CLOCK_SECONDS = 0.01
+"""Seconds between two looks at the wall clock: `now` is asked for by every select and reward."""
 
 
 class LogClock:
@@ -42,7 +42,7 @@ class LogClock:
         """Never before the experiment's log time. A wall clock that jumps ahead counts for nothing,
         one that runs behind only down to the log time."""
         read = self._clock.monotonic()
-        if read - self._looked >= FOLLOW_SECONDS:
+        if read - self._looked >= WALL_CLOCK_SECONDS:
             self._follow(read)
         now = self._ahead + read
         if now >= state.log_time:

@@ -14,7 +14,7 @@ from service.log.background import Background
 from service.log.replica import Committed, Replica
 from service.log.replicas import Replicas
 from service.log.stores import Store
-from service.log.stores.base import Append, Appended, DecisionRow, Kept, Known
+from service.log.stores.base import Append, Appended, DecisionRow, MarkConflict, RowStored
 from service.log.unlogged import StoredDecision, Unlogged
 from service.observability.telemetry import Telemetry
 from service.settings import Settings
@@ -27,7 +27,7 @@ RETRY_SECONDS = 0.25
 DRAINED_BYTES = 1_048_576
 """Rows out of memory that share a commit with the live traffic. They lengthen it by some 10 ms."""
 
-EventAnswer = asyncio.Future[Appended | Known]
+EventAnswer = asyncio.Future[Appended | MarkConflict]
 
 
 class RowAnswer(Protocol):
@@ -63,7 +63,7 @@ class PendingRow(msgspec.Struct, eq=False):
 
 Pending = PendingEvent | PendingRow
 
-Logged = tuple[Append, AnyEvent] | DecisionRow
+Submission = tuple[Append, AnyEvent] | DecisionRow
 """What one commit takes: an event with its entry, or a decision row."""
 
 
@@ -127,7 +127,7 @@ class Committer:
 
     # -- events --------------------------------------------------------------------------------
 
-    async def append(self, entry: Append, event: AnyEvent) -> Appended | Known:
+    async def append(self, entry: Append, event: AnyEvent) -> Appended | MarkConflict:
         """Make an event durable and fold it. Raises StoreUnavailable: nothing is acknowledged. A
         quarantined experiment takes what lifts the quarantine, and nothing else."""
         if not isinstance(event, Skipped):
@@ -136,8 +136,8 @@ class Committer:
         return await self._enqueue(entry, event)
 
     async def append_all(
-        self, entries: Sequence[Logged]
-    ) -> list[Appended | Known | StoredDecision]:
+        self, entries: Sequence[Submission]
+    ) -> list[Appended | MarkConflict | StoredDecision]:
         """`append` each event, and `record` each row, in one commit. Raises StoreUnavailable."""
         for name in {_entry_of(each).experiment for each in entries}:
             self._replicas.state(name)
@@ -146,7 +146,7 @@ class Committer:
             self._enqueue_row(each) if isinstance(each, DecisionRow) else self._enqueue(*each)
             for each in entries
         ]
-        results, faults = list[Appended | Known | StoredDecision](), list[StoreUnavailable]()
+        results, faults = list[Appended | MarkConflict | StoredDecision](), list[StoreUnavailable]()
         for answer in answers:  # one commit resolves them: the first wait is the only one
             try:
                 results.append(await answer)
@@ -325,12 +325,12 @@ class Committer:
         finally:
             self.slow = False
         self._telemetry.append_seconds.observe(self._clock.monotonic() - start)
-        events = dict[str, list[tuple[PendingEvent, Appended | Known]]]()
+        events = dict[str, list[tuple[PendingEvent, Appended | MarkConflict]]]()
         for pair in committed:
             match pair:
-                case PendingRow() as row, Kept() as kept:
+                case PendingRow() as row, RowStored() as kept:
                     self._answer_row(row, kept)
-                case PendingEvent() as pending, (Appended() | Known()) as result:
+                case PendingEvent() as pending, (Appended() | MarkConflict()) as result:
                     events.setdefault(pending.entry.experiment, []).append((pending, result))
                 case _:
                     raise TypeError("a store answers an event with its position or its marks")
@@ -347,7 +347,10 @@ class Committer:
                 await self._fold_and_answer(replica, own, began)
 
     async def _fold_and_answer(
-        self, replica: Replica, own: list[tuple[PendingEvent, Appended | Known]], began: float
+        self,
+        replica: Replica,
+        own: list[tuple[PendingEvent, Appended | MarkConflict]],
+        began: float,
     ) -> None:
         """Of one experiment and one commit. An event at or after the one that the experiment is
         quarantined for is not acknowledged."""
@@ -376,7 +379,7 @@ class Committer:
             else:
                 _answer(pending, result)
 
-    def _answer_row(self, pending: PendingRow, result: Kept) -> None:
+    def _answer_row(self, pending: PendingRow, result: RowStored) -> None:
         """Answer a request, which may be gone, or answered without the log."""
         if pending.answer.done():
             if pending.optional:
@@ -459,11 +462,11 @@ class Committer:
                 logger.error("%d answered decisions are lost to the log", len(self._unlogged))
 
 
-def _entry_of(logged: Logged) -> Append | DecisionRow:
+def _entry_of(logged: Submission) -> Append | DecisionRow:
     return logged if isinstance(logged, DecisionRow) else logged[0]
 
 
-def _answer(pending: PendingEvent, result: Appended | Known) -> None:
+def _answer(pending: PendingEvent, result: Appended | MarkConflict) -> None:
     """Answer a request, which may be gone."""
     if not pending.answer.done():
         pending.answer.set_result(result)

@@ -22,17 +22,18 @@ from service.settings import Settings
 logger = logging.getLogger(__name__)
 
 TOGETHER_SECONDS = 0.01
-"""Between two reads of a shared log: events of that time are folded together. At a thousand rewards
-a second each read would find one or two, and cost ten times their fold."""
+"""Seconds between two reads of a shared log: events of that time are folded together. At a thousand
+rewards a second each read would find one or two, and cost ten times their fold."""
 
 DISCOVER_SECONDS = 0.5
-"""Between two searches for experiments that other processes have defined."""
+"""Seconds between two searches for experiments that other processes have defined."""
 
 REVIEW_SECONDS = 30.0
-"""Between two looks at the settings of a shared store."""
+"""Seconds between two looks at the settings of a shared store."""
 
 BEHIND_SECONDS = 2.0
-"""Longest lag of a process that is ready: later its states are not those of the others any more."""
+"""Longest lag, in seconds, of a process that is ready: later its states are not those of the others
+any more."""
 
 
 class Log:

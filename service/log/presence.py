@@ -15,23 +15,23 @@ from service.errors import StoreUnavailable
 from service.log.stores import Store
 
 ALIVE_SECONDS = 3.0
-"""A process that has been silent for so long counts as dead."""
+"""Seconds of silence after which a process counts as dead."""
 
 BEAT_SECONDS = 1.0
-POLL_SECONDS = 0.05
+PRESENCE_POLL_SECONDS = 0.05
 
 BARRIER_SECONDS = 10.0
-"""Longest wait for a live process that does not get ready."""
+"""Longest wait, in seconds, for a live process that does not get ready."""
 
-REMEMBERED = 64
-"""The last things that a process has announced."""
+REMEMBERED_NOTICES = 64
+"""Latest announcements of a process that are kept."""
 
 
 class Presence:
     def __init__(self, store: Store, rng: Random | None = None) -> None:
         self.name = f"{(rng or SystemRandom()).getrandbits(64):016x}"
         self._store = store
-        self._ready_for: deque[str] = deque(maxlen=REMEMBERED)
+        self._ready_for: deque[str] = deque(maxlen=REMEMBERED_NOTICES)
         self._alive: dict[str, list[str]] = {}
         self._until = -inf
 
@@ -76,7 +76,7 @@ class Presence:
                 return True
             if loop.time() > deadline:
                 return False
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(PRESENCE_POLL_SECONDS)
 
     async def leave(self) -> None:
         with suppress(StoreUnavailable):

@@ -17,19 +17,19 @@ S = TypeVar("S", bound=Store)
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0
+OPEN_RETRY_SECONDS = 1.0
 SAY_SECONDS = 0.2
 BAR = 24
 
 Say = Callable[[str], None]
-"""Takes one line of progress."""
+"""Function that takes one line of progress."""
 
-Count = Callable[[str, int, int], None]
-"""Takes progress as numbers: what is done, how many of them, of how many."""
+CountProgress = Callable[[str, int, int], None]
+"""Function that takes progress as numbers: what is done, how many of them, of how many."""
 
 
 def readable_store(url: str) -> Store:
-    """The store of another process, not yet opened. Raises ConfigurationError."""
+    """Return the store of another process, not yet opened. Raises ConfigurationError."""
     if url.startswith("memory"):
         raise ConfigurationError("FORAGE_STORE: no other process can read a memory:// store")
     return open_store(url, readonly=True)
@@ -37,7 +37,7 @@ def readable_store(url: str) -> Store:
 
 @asynccontextmanager
 async def reading(url: str, *, wait: Callable[[], bool] = lambda: False) -> AsyncIterator[Store]:
-    """The open store, read-only. wait: whether to wait longer for a service to create it."""
+    """Open the store read-only. wait: whether to wait longer for a service to create it."""
     store, warned = readable_store(url), False
     while True:
         try:
@@ -49,7 +49,7 @@ async def reading(url: str, *, wait: Callable[[], bool] = lambda: False) -> Asyn
             if not warned:
                 logger.warning("waiting for the store: %s", fault)
             warned = True
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(OPEN_RETRY_SECONDS)
     try:
         yield store
     finally:
@@ -66,7 +66,7 @@ async def opened(store: S) -> AsyncIterator[S]:
 
 
 async def experiments_of(store: Store, experiment: str | None) -> list[str]:
-    """One experiment, or all. Raises NotFound."""
+    """Return the one experiment that is named, or all. Raises NotFound."""
     names = await store.experiments()
     if experiment is None:
         return names
@@ -76,7 +76,7 @@ async def experiments_of(store: Store, experiment: str | None) -> list[str]:
 
 
 async def single_experiment(store: Store, experiment: str | None) -> str:
-    """The experiment that is named, or the only one. Raises NotFound or Invalid."""
+    """Return the experiment that is named, or the only one. Raises NotFound or Invalid."""
     names = await experiments_of(store, experiment)
     if len(names) != 1:
         say = f"name the experiment, one of: {listed(names)}" if names else "there is none"
@@ -89,7 +89,7 @@ class Progress:
     people, or in numbers."""
 
     def __init__(
-        self, say: Say | None = None, clock: Clock = SYSTEM, count: Count | None = None
+        self, say: Say | None = None, clock: Clock = SYSTEM, count: CountProgress | None = None
     ) -> None:
         self._say, self._count, self._clock = say, count, clock
         self._said = -inf

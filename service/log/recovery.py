@@ -15,12 +15,12 @@ from service.state.fold import State
 logger = logging.getLogger(__name__)
 
 SNAPSHOT_SECONDS: Final = 10.0
-"""Longest fold between two snapshots of a recovery: a process that is killed again and again while
-it starts loses no more of its work."""
+"""Longest fold, in seconds, between two snapshots of a recovery: a process that is killed again and
+again while it starts loses no more of its work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RecoveryProgress:
     """Position of an experiment that is being recovered, of the last one that its log had."""
 
     experiment: str
@@ -37,11 +37,11 @@ class Recovery:
     def __init__(self, snapshots: Snapshots, clock: Clock) -> None:
         self._snapshots, self._clock = snapshots, clock
         self._saved_at = 0.0
-        self.progress: Progress | None = None
+        self.progress: RecoveryProgress | None = None
 
     def begin(self, experiment: str, end: int) -> None:
         """Expect an experiment whose log ends at this position."""
-        self.progress = Progress(experiment, 0, end)
+        self.progress = RecoveryProgress(experiment, 0, end)
         self._saved_at = self._clock.monotonic()
 
     def end(self) -> None:
@@ -51,7 +51,9 @@ class Recovery:
         """Note the position, and save a snapshot if one is due; the caller holds the lock."""
         position = replica.state.position
         if self.progress is not None and self.progress.experiment == replica.name:
-            self.progress = Progress(replica.name, position, max(position, self.progress.of))
+            self.progress = RecoveryProgress(
+                replica.name, position, max(position, self.progress.of)
+            )
         late = self._clock.monotonic() >= self._saved_at + SNAPSHOT_SECONDS
         if late or self._snapshots.is_due(replica):
             await self._snapshots.save_folded(replica)

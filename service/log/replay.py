@@ -28,16 +28,16 @@ from service.state.fold import State
 PAGE = 1_000
 """Events read at a time."""
 
-ROWS = 200
+ROWS_PER_PAGE = 200
 """Decision rows read at a time: of fifty arms they are 0.4 KiB each, of 10,000 arms some 60 KiB."""
 
 Integers = Sequence[int] | npt.NDArray[np.int64]
 
-AT_ONCE = 64
+SKIPS_PER_QUERY = 64
 """Marks of one query. Logs with a skipped event are rare, and have one or two."""
 
 SLICE_SECONDS = 0.002
-"""Longest time that a replay holds the event loop while requests wait."""
+"""Longest time, in seconds, that a replay holds the event loop while requests wait."""
 
 
 class Pace:
@@ -58,15 +58,15 @@ class Pace:
 
 
 def skip_mark(number: int) -> str:
-    """The identity of an experiment's `number`-th skip, from 0 on."""
+    """Return the identity of an experiment's `number`-th skip, from 0 on."""
     return f"skip/{number}"
 
 
 async def skipped_positions(store: Store, experiment: str) -> frozenset[int]:
     """Positions of the events that must not be folded. Raises StoreUnavailable."""
     found = list[int]()
-    while len(found) % AT_ONCE == 0:
-        marks = [skip_mark(len(found) + number) for number in range(AT_ONCE)]
+    while len(found) % SKIPS_PER_QUERY == 0:
+        marks = [skip_mark(len(found) + number) for number in range(SKIPS_PER_QUERY)]
         known = await store.marks(experiment, marks)
         if not known:
             break
@@ -75,7 +75,7 @@ async def skipped_positions(store: Store, experiment: str) -> frozenset[int]:
 
 
 def read_event(record: Record, skips: frozenset[int]) -> AnyEvent:
-    """Raises Damaged or UnknownSchema."""
+    """Read an event from its record. Raises Damaged or UnknownSchema."""
     if record.position in skips:
         return Skipped(at=0.0, position=record.position, reason="")
     return decode_event(record.payload)
@@ -94,7 +94,7 @@ async def pages(store: Store, experiment: str, after: int = 0) -> AsyncIterator[
 
 
 async def record_at(store: Store, experiment: str, position: int) -> Record | None:
-    """The event at a position. None: it was trimmed, or has yet to come."""
+    """Return the event at a position. None: it was trimmed, or has yet to come."""
     found = await store.read(experiment, position - 1, 1)
     return found[0] if found and found[0].position == position else None
 
@@ -141,7 +141,7 @@ async def replay(
 async def erasures(
     store: Store, experiment: str, after: int, before: float = inf
 ) -> AsyncIterator[Erased]:
-    """Those logged between two positions."""
+    """Yield the erasures logged between two positions."""
     if after + 1 < before:
         async for _, event in replay(store, experiment, after, upto=before - 1):
             if isinstance(event, Erased):
@@ -149,7 +149,7 @@ async def erasures(
 
 
 async def origin_of(store: Store, experiment: str) -> Snapshot | None:
-    """The snapshot that replaces trimmed and erased events."""
+    """Return the snapshot that replaces trimmed and erased events."""
     kept = await store.snapshots(experiment)
     return next((snapshot for snapshot in kept if snapshot.origin), None)
 
@@ -174,7 +174,7 @@ class Step:
 async def steps(
     store: Store, experiment: str, origin: State | None, *, past_tombstones: bool = False
 ) -> AsyncIterator[Step]:
-    """A step for each event, for the origin before the first one, and for each gap.
+    """Yield a step for each event, for the origin before the first one, and for each gap.
 
     past_tombstones   the caller passes over erased events; else its fold waits for the origin
     """
@@ -211,7 +211,7 @@ async def steps(
 
 async def row_pages(store: Store, experiment: str, after: int = 0) -> AsyncIterator[list[KeptRow]]:
     """Decision rows after a number, in their order. No page is empty."""
-    while page := await store.decisions(experiment, after, ROWS):
+    while page := await store.decisions(experiment, after, ROWS_PER_PAGE):
         after = page[-1].number
         yield page
 
@@ -242,7 +242,7 @@ class RowsByPosition:
 
     async def _payload(self, number: int) -> bytes:
         if number not in self._page:
-            page = await self._store.decisions(self._experiment, number - 1, ROWS)
+            page = await self._store.decisions(self._experiment, number - 1, ROWS_PER_PAGE)
             self._page = {row.number: row.payload for row in page}
         if number not in self._page:
             raise LogGap(f"experiment {self._experiment}: decision row {number} went meanwhile")

@@ -46,7 +46,7 @@ from service.state.learner import Learner, Staged
 logger = logging.getLogger(__name__)
 
 
-class Moves:
+class ChangedExperiments:
     """Names of the experiments in which something was folded, recovered or lost."""
 
     def __init__(self) -> None:
@@ -102,19 +102,19 @@ class Replica:
     row            the highest number of a decision row that this process knows
     losses         times that the log had lost events or decision rows
     lost_to        the last position that this process knows to have been lost
-    unlogged       losses that the log does not tell of yet
+    unlogged       losses not yet logged
     """
 
     def __init__(
         self,
         store: Store,
         state: State,
-        moves: Moves | None = None,
+        changed: ChangedExperiments | None = None,
         lock: asyncio.Lock | None = None,
         watcher: Watcher | None = None,
     ) -> None:
         self._store, self._watcher = store, watcher or Watcher()
-        self._moves = moves or Moves()
+        self._changed = changed or ChangedExperiments()
         self.lock = lock or asyncio.Lock()
         self.state, self.digest = state, state.digest
         self.recovered = False
@@ -139,7 +139,7 @@ class Replica:
         return max(self.state.position, self.state.lost_to, self.lost_to)
 
     def served(self) -> State:
-        """The state, which may be that of a deleted experiment. Raises Quarantined, or
+        """Return the state, which may be that of a deleted experiment. Raises Quarantined, or
         StoreUnavailable while it is folded anew."""
         if (stopped := self.quarantine) is not None:
             raise Quarantined(stopped.experiment, stopped.position, stopped.reason)
@@ -165,7 +165,7 @@ class Replica:
             await self._fold_to_end()
             self.row = (await self._store.describe(self.name)).row
             self.recovered = True
-        self._moves.add(self.name)
+        self._changed.add(self.name)
         return lost_to
 
     async def lift(self) -> bool:
@@ -212,7 +212,7 @@ class Replica:
         return lost_to
 
     def _read_snapshot(self, snapshot: Snapshot) -> State | None:
-        """None where it is damaged."""
+        """Read a snapshot; None where it is damaged."""
         try:
             return State.restore(snapshot)
         except Damaged as fault:
@@ -250,7 +250,7 @@ class Replica:
         except Exception as fault:
             raise FoldFailed(position, fault) from fault
         self.digest = "" if payload is None else digest(payload)
-        self._moves.add(self.name)
+        self._changed.add(self.name)
 
     async def apply_committed(self, events: Sequence[Committed], began: float) -> None:
         """Fold, in slices, what a commit of this process has appended; the caller holds the lock.
@@ -354,7 +354,7 @@ class Replica:
             await self._expect_anchor(None)
 
     async def _expect_anchor(self, record: Record | None) -> None:
-        """record: what the log holds in place of the last folded event. Raises LogLost."""
+        """Raise LogLost unless the log holds the last folded event. record: one in its place."""
         if not await self._holds_last(self.state, self.digest, record):
             raise LogLost(
                 f"experiment {self.name}: the log does not hold the event at position "
@@ -362,7 +362,7 @@ class Replica:
             )
 
     async def _holds_last(self, state: State, known: str, record: Record | None = None) -> bool:
-        """Whether the last event of a state is in the log as it was folded, or erased since, or
+        """Say whether the last event of a state is in the log as it was folded, or erased since, or
         trimmed. known: its digest."""
         record = record or await record_at(self._store, self.name, state.position)
         if record is None:
@@ -378,7 +378,7 @@ class Replica:
         emptied, also if processes have appended to it since, or defined the experiment anew: then
         its operator has to say whether a backup is to be restored."""
         position, row = self.state.position, self.row
-        found = Replica(self._store, State(self.name), self._moves, self.lock)
+        found = Replica(self._store, State(self.name), self._changed, self.lock)
         self.recovered = False
         try:
             lost_to = max(position, await found.recover())
@@ -399,8 +399,8 @@ class Replica:
         self.report_loss(lost_to, max(0, row - found.row))
 
     async def _is_back(self) -> bool:
-        """Whether a log that was lost begins as it did, as a backup does. One that was begun anew,
-        by a process that met it empty, does not."""
+        """Say whether a log that was lost begins as it did, as a backup does. One that was begun
+        anew, by a process that met it empty, does not."""
         first = await record_at(self._store, self.name, 1)
         if first is None:  # empty, or trimmed
             return (await self._store.describe(self.name)).position > 0
@@ -420,7 +420,7 @@ class Replica:
             held,
         )
         self.unlogged.append(LogTruncated(at=0.0, held=held, last=last, rows=rows))
-        self._moves.add(self.name)
+        self._changed.add(self.name)
 
     def count_row(self, number: int) -> None:
         """Note the number of a new decision row. One that comes again shows that the log has lost
@@ -465,7 +465,7 @@ class Replica:
         return {position async for event in erased for position in event.positions}
 
     async def _artifact(self, name: str) -> bytes | None:
-        """Raises Damaged where it has another content than its name says."""
+        """Read an artifact. Raises Damaged where it has another content than its name says."""
         artifact = await self._store.blob(self.name, name)
         if artifact and hashlib.sha256(artifact).hexdigest() != name:
             raise Damaged(f"artifact {name} has another content than its name says")
@@ -473,7 +473,7 @@ class Replica:
 
 
 def _read(record: Record, skips: frozenset[int]) -> AnyEvent:
-    """Raises FoldFailed, or UnknownSchema."""
+    """Read an event from its record. Raises FoldFailed, or UnknownSchema."""
     try:
         return read_event(record, skips)
     except Damaged as fault:

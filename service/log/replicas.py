@@ -5,7 +5,7 @@ from math import inf
 
 from service.errors import Quarantined, StoreUnavailable
 from service.log.background import Background
-from service.log.replica import Moves, Replica, Watcher
+from service.log.replica import ChangedExperiments, Replica, Watcher
 from service.log.stores import Store
 from service.state.fold import State
 
@@ -17,18 +17,18 @@ class Replicas:
         self._store = store
         self._background = background or Background()
         self._delayed: set[str] = set()
-        self.moves = Moves()
+        self.changes = ChangedExperiments()
         self.watcher: Watcher | None = None
         self.by_name: dict[str, Replica] = {}
 
     @property
     def states(self) -> dict[str, State]:
-        """Of the served experiments."""
+        """States of the served experiments."""
         return {name: each.state for name, each in self.by_name.items() if each.serves}
 
     @property
     def names(self) -> list[str]:
-        """Of the served and the quarantined experiments."""
+        """Names of the served and the quarantined experiments."""
         return [
             name
             for name, each in self.by_name.items()
@@ -37,7 +37,7 @@ class Replicas:
 
     @property
     def policies(self) -> dict[str, Collection[str]]:
-        """Of each of these experiments."""
+        """Policies of each of these experiments."""
         return {name: self.by_name[name].state.learners for name in self.names}
 
     @property
@@ -46,12 +46,13 @@ class Replicas:
 
     @property
     def caught_up_at(self) -> float:
-        """By the loop's clock: all events appended before then are folded, but for quarantines."""
+        """Time by the loop's clock: all events appended before are folded, but for quarantines."""
         served = (each.caught_up_at for each in self.by_name.values() if each.quarantine is None)
         return min(served, default=inf)
 
     def state(self, name: str) -> State | None:
-        """Raises Quarantined, or StoreUnavailable while it is folded anew."""
+        """Return the state of an experiment. Raises Quarantined, or StoreUnavailable while it is
+        folded anew."""
         replica = self.by_name.get(name)
         if replica is None:
             return None
@@ -59,14 +60,14 @@ class Replicas:
         return None if state.deleted else state
 
     async def discover(self, name: str) -> State:
-        """The state of an experiment, recovered from the store, or empty where it has none. Raises
-        as `state`."""
+        """Return the state of an experiment, recovered from the store, or empty where it has none.
+        Raises as `state`."""
         return (await self.join(name)).served()
 
     async def join(self, name: str) -> Replica:
-        """An experiment, recovered from the store if it is new here."""
+        """Return the replica of an experiment, recovered from the store if it is new here."""
         if name not in self.by_name:
-            found = Replica(self._store, State(name), self.moves, watcher=self.watcher)
+            found = Replica(self._store, State(name), self.changes, watcher=self.watcher)
             async with found.lock:  # a snapshot may fall due meanwhile, and reads the log too
                 lost_to = await found.recover()
             if found.state.position == 0 and found.quarantine is None:  # any name may be asked for
@@ -76,9 +77,9 @@ class Replicas:
         return self.by_name[name]
 
     def create(self, name: str, began: float) -> Replica:
-        """An experiment whose first event this process has just appended, in a commit that began
-        then."""
-        found = Replica(self._store, State(name), self.moves, watcher=self.watcher)
+        """Add an experiment whose first event this process has just appended, in a commit that
+        began then."""
+        found = Replica(self._store, State(name), self.changes, watcher=self.watcher)
         found.recovered, found.caught_up_at = True, began
         self.by_name[name] = found
         return found
@@ -98,10 +99,10 @@ class Replicas:
         was made. Raises StoreUnavailable, also where the log was emptied."""
         await (await self.join(name)).expect(position)
 
-    async def moved(self) -> list[Replica]:
+    async def changed(self) -> list[Replica]:
         """Wait until something is folded, recovered or lost; the experiments since the last
         call."""
-        names = await self.moves.take()
+        names = await self.changes.take()
         return [self.by_name[name] for name in names if name in self.by_name]
 
     # -- following -----------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class Snapshots:
             logger.exception("experiment %s: recovering without a snapshot", replica.name)
 
     async def save(self, replica: Replica) -> None:
-        """Not while a version is staged, nor of a quarantined experiment."""
+        """Save a snapshot, but not while a version is staged, nor of a quarantined experiment."""
         try:
             async with replica.lock:
                 if replica.state.position == replica.snapshot_position:
@@ -148,13 +148,13 @@ class Upkeep:
     async def run(self) -> None:
         """Look after each experiment in which something has moved, for ever."""
         while True:
-            for replica in await self._replicas.moved():
+            for replica in await self._replicas.changed():
                 try:
-                    self.look_after(replica)
+                    self.act_on(replica)
                 except Exception:  # the other experiments, and its next fold, are looked after
                     logger.exception("experiment %s is not looked after", replica.name)
 
-    def look_after(self, replica: Replica) -> None:
+    def act_on(self, replica: Replica) -> None:
         """Start what the state of an experiment asks for."""
         while replica.unlogged:
             loss = replica.unlogged.pop(0)

@@ -25,27 +25,28 @@ from service.state.fold import State
 from service.state.learner import Learner
 
 SAMPLES = 500
-"""Of a window of contexts or predictions. What chance alone makes of a population stability index
-of 10 groups is then 9 (1 / 500 + 1 / 500) = 0.036 in the mean: a seventh of a shift."""
+"""Samples of a window of contexts or predictions. What chance alone makes of a population stability
+index of 10 groups is then 9 (1 / 500 + 1 / 500) = 0.036 in the mean: a seventh of a shift."""
 
 PER_SECOND = 4.0
-"""Samples that a fast stream gives: a window is two minutes or more, whatever the traffic."""
+"""Samples a second that a fast stream gives: a window is two minutes or more, whatever the
+traffic."""
 
-FEATURES = 64
-"""Of a context that are watched: each is a series in Prometheus."""
+WATCHED_FEATURES = 64
+"""Most features of a context that are watched: each is a series in Prometheus."""
 
 GROUPS = 10
 
 DAY_SECONDS = 86_400.0
 
-SETTLED = 10
-"""A reference goes back by at least so many windows, where a day has fewer."""
+REFERENCE_WINDOWS = 10
+"""Least windows by which a reference goes back, where a day has fewer."""
 
-RECENT, LONG = 1 / 256, 1 / 8192
+RECENT_WEIGHT, LONG_WEIGHT = 1 / 256, 1 / 8192
 """Weights of the newest reward in its running means: memories of about 500 and 16,000 rewards."""
 
-FEWEST = 1_000
-"""Rewards before a shift is reported."""
+LEAST_REWARDS = 1_000
+"""Least rewards before a shift is reported."""
 
 
 class Stride:
@@ -85,16 +86,16 @@ class ContextDrift:
     """The contexts of one experiment: the latest samples, and a reference of about the last day.
 
     The reference is a reservoir: uniform over all since the start, until that is a day (and at
-    least `SETTLED` windows); from there on each sample takes a random place at such a rate that the
-    mean age of the reference stays a day. So it covers day and night, and a lasting change is the
-    new normal within a few days.
+    least `REFERENCE_WINDOWS` windows); from there on each sample takes a random place at such a
+    rate that the mean age of the reference stays a day. So it covers day and night, and a lasting
+    change is the new normal within a few days.
     """
 
     def __init__(
         self, schema: Schema, rng: Random, samples: int = SAMPLES, clock: Clock = SYSTEM
     ) -> None:
         self.schema, self._rng, self._samples = schema, rng, samples
-        self.features = sorted(schema.features.context)[:FEATURES]
+        self.features = sorted(schema.features.context)[:WATCHED_FEATURES]
         self.recent, self.reference = np.empty((2, samples, len(self.features)))
         self.count = 0
         self._at = clock.monotonic()
@@ -108,12 +109,13 @@ class ContextDrift:
         if self.count <= self._samples:
             self.reference[self.count - 1] = row
             return
-        lasting = min(1 / SETTLED, self._samples * gap / DAY_SECONDS)
+        lasting = min(1 / REFERENCE_WINDOWS, self._samples * gap / DAY_SECONDS)
         if self._rng.random() < max(self._samples / self.count, lasting):
             self.reference[self._rng.randrange(self._samples)] = row
 
     def _value(self, name: str, context: Array) -> float:
-        """A number for a feature's value; of a vector its part along one fixed random direction."""
+        """Return a number for a feature's value; of a vector its part along one fixed random
+        direction."""
         columns = context[self.schema.context.columns[name]]
         match self.schema.features.context[name]:
             case Categorical() | Hashed():
@@ -125,7 +127,7 @@ class ContextDrift:
                 return float(columns[0])
 
     def figures(self) -> dict[str, float]:
-        """Population stability index by feature; none before two windows of samples."""
+        """Return the population stability index by feature; none before two windows of samples."""
         if self.count < 2 * self._samples:
             return {}
         named = (Categorical, Hashed, Boolean)
@@ -141,8 +143,8 @@ class ContextDrift:
 
 
 def stability(reference: Array, recent: Array, *, by_value: bool) -> float:  # (n,), (m,)
-    """Population stability index: sum of (q - p) ln(q / p) over groups of values, p and q their
-    shares in reference and recent (Siddiqi 2006). Below 0.1 is stable, above 0.25 a shift.
+    """Return the population stability index: sum of (q - p) ln(q / p) over groups of values, p and
+    q their shares in reference and recent (Siddiqi 2006). Below 0.1 is stable, above 0.25 a shift.
 
     Groups are the deciles of the reference; by_value, or where it has few values, its most frequent
     values and the rest. Half a sample is added to each, so that an empty one is no infinity.
@@ -166,7 +168,8 @@ class RewardDrift:
     __slots__ = ("count", "long", "recent", "squares")
 
     def __init__(self, count: int = 0, total: float = 0.0, squares: float = 0.0) -> None:
-        """Of what was settled before: there the long run begins, and the recent mean with it."""
+        """Begin with what was settled before: there the long run begins, and the recent mean with
+        it."""
         self.count = count
         self.long = self.recent = total / count if count else 0.0
         self.squares = squares / count if count else 0.0
@@ -174,14 +177,16 @@ class RewardDrift:
     def move(self, reward: float, was: float | None) -> None:
         if was is None:
             self.count = count = self.count + 1
-            long = 1 / count if count * LONG < 1 else LONG
-            self.recent += (1 / count if count * RECENT < 1 else RECENT) * (reward - self.recent)
+            long = 1 / count if count * LONG_WEIGHT < 1 else LONG_WEIGHT
+            self.recent += (1 / count if count * RECENT_WEIGHT < 1 else RECENT_WEIGHT) * (
+                reward - self.recent
+            )
             self.long += long * (reward - self.long)
             self.squares += long * (reward * reward - self.squares)
             return
         if not self.count:
             return  # corrects a reward from before the watch began
-        recent, long = max(RECENT, 1 / self.count), max(LONG, 1 / self.count)
+        recent, long = max(RECENT_WEIGHT, 1 / self.count), max(LONG_WEIGHT, 1 / self.count)
         self.recent += recent * (reward - was)
         self.long += long * (reward - was)
         self.squares += long * (reward * reward - was * was)
@@ -192,19 +197,21 @@ class RewardDrift:
         The variance is at least what one reward at the end of the range would make of the recent
         mean, so that the first click of a policy that had none is no alarm.
         """
-        if self.count < FEWEST:
+        if self.count < LEAST_REWARDS:
             return None
         low, high = rules.range
-        share = RECENT / (2 - RECENT)  # of the variance of one reward, in such a running mean
+        share = RECENT_WEIGHT / (
+            2 - RECENT_WEIGHT
+        )  # of the variance of one reward, in such a running mean
         variance = max(self.squares - self.long * self.long, share * (high - low) ** 2)
         return (self.recent - self.long) / sqrt(share * variance)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """error: mean distance of predicted from observed mean, over tenths of the predictions, as a
-    share of the reward's range; ratio: predicted over observed sum, None where that is not above 0;
-    bias: predicted less observed sum, in standard errors."""
+    """Calibration of predictions. error: mean distance of predicted from observed mean, over tenths
+    of the predictions, as a share of the reward's range; ratio: predicted over observed sum, None
+    where that is not above 0; bias: predicted less observed sum, in standard errors."""
 
     error: float
     ratio: float | None
@@ -225,7 +232,7 @@ class PredictionDrift:
     def take(
         self, decision: str, arm: str, predicted: float, reward: float, weight: float = 1.0
     ) -> None:
-        """weight: the chance that the user saw the arm; unseen, it is as predicted."""
+        """Take a reward. weight: the chance that the user saw the arm; else it is as predicted."""
         slot = self.count % len(self._keys)
         gone = self._keys[slot]
         if gone is not None:
@@ -236,7 +243,7 @@ class PredictionDrift:
         self.count += 1
 
     def revise(self, decision: str, arm: str, reward: float | None, weight: float = 1.0) -> None:
-        """reward: None sets it to the prediction."""
+        """Replace a reward; None: by the prediction."""
         slot = self._slots.get((decision, arm))
         if slot is not None:
             predicted = self.predicted[slot]
@@ -244,7 +251,7 @@ class PredictionDrift:
             self.observed[slot] = weight * told + (1 - weight) * predicted
 
     def figures(self, rules: RewardRules) -> Calibration | None:
-        """None before the window is full."""
+        """Return the calibration; None before the window is full."""
         if self.count < len(self._keys):
             return None
         low, high = rules.range
@@ -272,7 +279,7 @@ class _Policy:
     def move(
         self, learner: Learner, rules: RewardRules, decision: str, outcome: SettledReward
     ) -> None:
-        """A withdrawn reward counts as predicted, and as the long-run mean."""
+        """Move a reward's row. A withdrawn reward counts as predicted, and as the long-run mean."""
         settled, was, reward = outcome.settled, outcome.was, outcome.learned
         if reward is not None:
             self.sizes.take(reward, rules)
@@ -300,7 +307,7 @@ class Drift:
         self._policies: dict[tuple[str, str], _Policy] = {}
 
     def decided(self, state: State, context: Array) -> None:
-        """One decision was made. context: (schema.context.width,)"""
+        """Take in the context of a decision that was made, (schema.context.width,)."""
         watch = self._contexts.get(state.name)
         if watch is None or watch.schema is not state.schema:
             watch = ContextDrift(state.schema, self._rng, self._samples, self._clock)
@@ -312,7 +319,7 @@ class Drift:
             watch.take(context, now)
 
     def learned(self, state: State, event: Learned) -> None:
-        """An event is about to be folded: heads have not learned it yet."""
+        """Take in an event that is about to be folded: heads have not learned it yet."""
         learner = state.learners.get(event.policy)
         if learner is None or event.schema_version != state.schema_version:
             return
@@ -328,7 +335,7 @@ class Drift:
             watch.move(learner, state.definition.reward, event.decision, outcome)
 
     def context(self, state: State) -> dict[str, float]:
-        """Population stability index of each feature, where enough was seen."""
+        """Return the population stability index of each feature, where enough was seen."""
         watch = self._contexts.get(state.name)
         return watch.figures() if watch and watch.schema is state.schema else {}
 

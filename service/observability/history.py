@@ -18,16 +18,16 @@ from service.state.fold import State
 
 Array = npt.NDArray[np.float64]
 
-COLUMNS = ("at", "count", "total", "squares", "decisions", "propensity", "entropy", "share")
-"""at: unix seconds; count, total, squares: of the settled rewards since the policy was defined;
-decisions: of this process; propensity, entropy: running means, NaN before the first decision;
-share: of the traffic that names no policy."""
+SAMPLE_COLUMNS = ("at", "count", "total", "squares", "decisions", "propensity", "entropy", "share")
+"""Columns of a sample. at: unix seconds; count, total, squares: of the settled rewards since the
+policy was defined; decisions: of this process; propensity, entropy: running means, NaN before the
+first decision; share: of the traffic that names no policy."""
 
 STEPS = {5: 720, 300: 2_016}
 """Seconds between two samples, and how many are kept: an hour, and a week."""
 
 MOST_POLICIES = 100
-"""Policies of all experiments together that have a history: 70 MB."""
+"""Most policies of all experiments together that have a history: 70 MB."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class History:
                 self._write(at, (name, policy), state, learner.settings.share / shares)
 
     def _write(self, at: float, key: tuple[str, str], state: State, share: float) -> None:
-        tally, watch = state.reward_sums[key[1]], self._telemetry.watched.get(key)
+        tally, watch = state.reward_sums[key[1]], self._telemetry.decision_statistics.get(key)
         series = self._series.get(key)
         if series is None:
             if len(self._series) >= MOST_POLICIES:
@@ -90,4 +90,4 @@ class History:
         history."""
         series = self._series.get((experiment, policy))
         found = [] if series is None else [row for row in series.samples[step] if row[0] > after]
-        return np.array(found).reshape(-1, len(COLUMNS))
+        return np.array(found).reshape(-1, len(SAMPLE_COLUMNS))

@@ -17,11 +17,11 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 changes = logging.getLogger("forage.changes")
-"""One logger for all changes, so that a collector can keep their lines apart."""
+"""Logger of all changes, so that a collector can keep their lines apart."""
 
 HIDDEN = "[hidden]"
 
-SECRETS = [
+SECRET_PATTERNS = [
     (re.compile(r"\bfk_[\w-]+"), HIDDEN),  # API keys
     (re.compile(r"(?i)\b(bearer|basic)\s+[^\s'\",;]+"), rf"\1 {HIDDEN}"),
     (re.compile(r"(?i)\b((?:x-api-key|authorization)['\"]?\s*[:=,]\s*b?['\"]?)"
@@ -31,10 +31,11 @@ SECRETS = [
     (re.compile(r"(?i)\b(FORAGE_TOKEN_KEYS['\"]?\s*[:=]\s*['\"]?)[^\s'\"]+"), rf"\1{HIDDEN}"),
     (re.compile(r"(?<![\w-])[\w-]{80,}(?![\w-])", re.ASCII), HIDDEN),  # tokens: 120 and more
 ]  # fmt: skip
-"""How to recognise secrets, and what to write in their place."""
+"""Patterns of secrets, and what to write in their place."""
 
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(10, 32), *range(127, 160))}
-"""A caller's text may neither begin a line of its own nor move a terminal's cursor."""
+"""Escapes of control characters: a caller's text may neither begin a line of its own nor move a
+terminal's cursor."""
 
 
 def log_to_stderr(
@@ -59,7 +60,7 @@ def log_as(
 
 
 REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID")
-"""Of the current request."""
+"""Id of the current request."""
 
 
 def _add_request_id(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
@@ -75,7 +76,7 @@ def log_change(experiment: str, what: str, by: str) -> None:
 
 
 def coloured(stream: IO[str]) -> bool:
-    """Whether to write colours: on a terminal, unless NO_COLOR forbids them (no-color.org)."""
+    """Say whether to write colours: on a terminal, unless NO_COLOR forbids them (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -125,7 +126,7 @@ class Redact:
     def text(self, text: str) -> str:
         if self._known:
             text = self._known.sub(HIDDEN, text)
-        for pattern, left in SECRETS:
+        for pattern, left in SECRET_PATTERNS:
             text = pattern.sub(left, text)
         return text
 

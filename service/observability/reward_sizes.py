@@ -11,17 +11,17 @@ from statistics import median
 
 from service.definition.experiment import RewardRules
 
-USUAL = 500
-"""Latest rewards with a size that the median is of."""
+MEDIAN_REWARDS = 500
+"""Latest rewards with a size, of which the median is taken."""
 
-FEWEST = 20
-"""Rewards with a size before a ratio is reported."""
+LEAST_SIZED_REWARDS = 20
+"""Least rewards with a size before a ratio is reported."""
 
 BLOCK = 8_192
 """Rewards with a size after which the largest one of the block before is forgotten: it is that of
 the latest 8,192 to 16,384."""
 
-EXTREME = 100.0
+EXTREME_RATIO = 100.0
 """Ratio from which on one reward counts as much as a hundred usual ones."""
 
 
@@ -31,7 +31,7 @@ class RewardSizes:
     __slots__ = ("_before", "_count", "_largest", "_latest")
 
     def __init__(self) -> None:
-        self._latest = deque[float](maxlen=USUAL)
+        self._latest = deque[float](maxlen=MEDIAN_REWARDS)
         self._largest = self._before = 0.0
         self._count = 0
 
@@ -52,7 +52,7 @@ class RewardSizes:
     @property
     def usual(self) -> float | None:
         """The median; None: too few rewards."""
-        return median(self._latest) if len(self._latest) >= FEWEST else None
+        return median(self._latest) if len(self._latest) >= LEAST_SIZED_REWARDS else None
 
     @property
     def ratio(self) -> float | None:
@@ -64,7 +64,7 @@ class RewardSizes:
     def warning(self) -> str | None:
         """What to do about an extreme ratio, for people; None where there is none."""
         ratio, usual = self.ratio, self.usual
-        if ratio is None or usual is None or ratio < EXTREME:
+        if ratio is None or usual is None or ratio < EXTREME_RATIO:
             return None
         return (
             f"a reward of size {self.largest:g} counts as {ratio:,.0f} of the usual size "

@@ -25,21 +25,35 @@ from service import __version__
 from service.clock import SYSTEM, Clock
 from service.observability.drift import Drift
 
-SECONDS = (0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0)
+BUCKET_SECONDS = (
+    0.00025,
+    0.0005,
+    0.001,
+    0.002,
+    0.004,
+    0.008,
+    0.016,
+    0.032,
+    0.064,
+    0.128,
+    0.256,
+    1.0,
+)
 
-RECENT = 50
+RECENT_DECISIONS = 50
 """Decisions of each policy that are kept to be looked at."""
 
 Recent = tuple[str, float, str, str, int, int, float]
-"""id, unix seconds, first arm, model_version, arms shown, candidates, propensity."""
+"""Recent decision: id, unix seconds, first arm, model_version, arms shown, candidates,
+propensity."""
 
 SMOOTHING = 0.01
 """Weight of the newest decision in the running means below: a memory of about 100."""
 
 
 @dataclass(slots=True)
-class Watch:
-    """How one policy's decisions have been spread since the start of the process.
+class DecisionStatistics:
+    """Spread of one policy's decisions since the start of the process.
 
     propensity, entropy   running means, of the shown arm and of the choice in nats
     minimum               smallest propensity of a shown arm
@@ -50,7 +64,7 @@ class Watch:
     propensity: float = 1.0
     entropy: float = 0.0
     minimum: float = 1.0
-    recent: "deque[Recent]" = field(default_factory=lambda: deque(maxlen=RECENT))
+    recent: "deque[Recent]" = field(default_factory=lambda: deque(maxlen=RECENT_DECISIONS))
 
 
 class Count:
@@ -74,12 +88,12 @@ class Timing:
     __slots__ = ("counts", "created", "total")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(SECONDS) + 1)
+        self.counts = [0] * (len(BUCKET_SECONDS) + 1)
         self.total = 0.0
         self.created = time()
 
     def observe(self, seconds: float, times: int = 1) -> None:
-        self.counts[bisect_left(SECONDS, seconds)] += times
+        self.counts[bisect_left(BUCKET_SECONDS, seconds)] += times
         self.total += times * seconds
 
 
@@ -98,7 +112,7 @@ class LogSizes:
 
 
 Served = Mapping[str, Container[str]]
-"""The policies of each experiment."""
+"""Policies of each experiment."""
 
 Series = TypeVar("Series", Count, Timing)
 
@@ -143,7 +157,7 @@ class Labelled(Collector, Generic[Series]):
     def collect(self) -> Iterable[Metric]:
         counts = CounterMetricFamily(self._name, self._text, labels=self._labels)
         timings = HistogramMetricFamily(self._name, self._text, labels=self._labels)
-        bounds = [*map(str, SECONDS), "+Inf"]
+        bounds = [*map(str, BUCKET_SECONDS), "+Inf"]
         for values, one in self._series.items():
             if isinstance(one, Count):
                 counts.add_metric(values, one.count, created=one.created)
@@ -203,33 +217,33 @@ class Telemetry:
         )
         self.lost = counter(
             "forage_lost_decisions_total",
-            "Unlogged decisions that the buffer had no room for, or whose process has ended.",
+            "Unlogged decisions lost because the buffer was full or the process ended.",
         )
         self.degraded = gauge("forage_degraded", "1 while the log cannot be written.")
         self.durability_changes = counter(
             "forage_durability_changes_total",
-            "Times that a shared store was set to keep writes otherwise while it was used.",
+            "Changes of a shared store's durability settings while it was in use.",
         )
         self.refused = counts(
             "forage_refused_total",
-            "Requests refused for their key, or for want of one.",
+            "Requests refused because of their key, or without one.",
             ["reason"],
         )
         self.connections = gauge("forage_connections", "Open connections.")
         self.max_connections = gauge(
-            "forage_connections_bound", "Connections that this process keeps open at most."
+            "forage_connections_bound", "Most connections that this process keeps open."
         )
         self.refused_connections = counter(
             "forage_refused_connections_total",
-            "Connections refused because as many were open as may be.",
+            "Connections refused at the limit of open ones.",
         )
         self.keys_stale = gauge(
             "forage_keys_stale",
-            "1 while the file of keys cannot be read and the keys of before hold.",
+            "1 while the file of keys cannot be read and the previous keys stay valid.",
         )
         self.damaged = counter(
             "forage_damaged_snapshots_total",
-            "Snapshots passed over because they could not be read.",
+            "Snapshots skipped because they could not be read.",
         )
         self.trimmed = counts(
             "forage_trimmed_total",
@@ -237,24 +251,25 @@ class Telemetry:
             ["experiment"],
         )
         self.erased = counts(
-            "forage_erased_decisions_total", "Decisions erased because a unit was.", ["experiment"]
+            "forage_erased_decisions_total", "Decisions erased with their unit.", ["experiment"]
         )
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
         self.log_sizes: LogSizes | None = None
-        """As last measured; None where another process measures, or the store did not answer."""
+        """Sizes of logs as last measured; None where another process measures, or the store did not
+        answer."""
         self.mismatched: dict[str, bool] = {}
-        """Experiments whose last verdict found that the log does not hold what was drawn."""
-        self.watched: dict[tuple[str, str], Watch] = {}
+        """Experiments whose last verdict found a sample ratio mismatch."""
+        self.decision_statistics: dict[tuple[str, str], DecisionStatistics] = {}
         self.drift = Drift(clock=clock)
 
     def decided(
         self, experiment: str, policy: str, propensity: float, entropy: float, recent: Recent
     ) -> None:
         """Count one decision and keep how it was spread."""
-        watch = self.watched.get((experiment, policy))
+        watch = self.decision_statistics.get((experiment, policy))
         if watch is None:
-            watch = self.watched[experiment, policy] = Watch()
+            watch = self.decision_statistics[experiment, policy] = DecisionStatistics()
         watch.count += 1
         weight = SMOOTHING if watch.count > 1 / SMOOTHING else 1 / watch.count
         watch.propensity += weight * (propensity - watch.propensity)
@@ -270,9 +285,9 @@ class Telemetry:
             counts.forget_others(served)
         self.snapshots = {name: at for name, at in self.snapshots.items() if name in served}
         self.mismatched = {name: one for name, one in self.mismatched.items() if name in served}
-        self.watched = {
+        self.decision_statistics = {
             (name, policy): one
-            for (name, policy), one in self.watched.items()
+            for (name, policy), one in self.decision_statistics.items()
             if policy in served.get(name, ())
         }
         self.drift.forget_others(served)

@@ -19,9 +19,15 @@ from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import KeptRow
 from service.offline.audit_report import AuditReport
-from service.offline.exactly_once import Settled
+from service.offline.exactly_once import SettledArms
 from service.serving.marks import ArmValue, arm_mark, read_arm
-from service.serving.rederive import Discrepancy, Kind, check_choice, check_decision, check_event
+from service.serving.rederive import (
+    Discrepancy,
+    DiscrepancyKind,
+    check_choice,
+    check_decision,
+    check_event,
+)
 from service.state.decisions import Decision, decode_decision, is_imported, is_whole, model_version
 from service.state.events import (
     AnyEvent,
@@ -53,7 +59,7 @@ async def find_damage(url: str) -> list[str]:
 
 
 class Audit:
-    """Of one experiment."""
+    """Audit of one experiment."""
 
     def __init__(self, store: Store, experiment: str, say: Say | None = None) -> None:
         self._store, self._name, self._progress = store, experiment, Progress(say)
@@ -65,7 +71,7 @@ class Audit:
         self._unlogged: set[str] = set()
         self._oldest_closed = inf
         self._unexplained: set[int] = set()  # tombstones that no erasure has named yet
-        self._settled = Settled(store, experiment)
+        self._settled = SettledArms(store, experiment)
         self._broken, self._begins = False, 0
         self._derived = 0
         self._lost_to, self._lost_at = 0, 0.0
@@ -102,7 +108,7 @@ class Audit:
             found.add(Discrepancy("missing", "?", what), lost)
         return found
 
-    def _add(self, kind: Kind, id: str, what: str) -> None:
+    def _add(self, kind: DiscrepancyKind, id: str, what: str) -> None:
         self._found.add(Discrepancy(kind, id, what))
 
     async def _find_origin(self) -> State | None:
@@ -243,8 +249,8 @@ class Audit:
     async def _check_marks(
         self, position: int, event: Learned, outcome: SettledReward
     ) -> Discrepancy | None:
-        """What an arm has learned, against its mark, where this event was the last that gave it.
-        None, too, where the store has forgotten the mark."""
+        """Compare what an arm has learned with its mark, where this event was the last that gave
+        it. None, too, where the store has forgotten the mark."""
         settled, identity = outcome.settled, arm_mark(event.decision, outcome.settled.arm)
         mark = (await self._store.marks(self._name, [identity])).get(identity)
         if mark is None or mark.position != position:

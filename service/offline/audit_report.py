@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 
-from service.serving.rederive import Discrepancy, Kind
+from service.serving.rederive import Discrepancy, DiscrepancyKind
 from service.tables import aligned
 
-KEPT = 1_000
-"""AuditReport of an experiment that are held, and written as JSON; all are counted."""
+KEPT_DISCREPANCIES = 1_000
+"""Most discrepancies of an experiment that are kept, and written as JSON; all are counted."""
 
-LISTED = 20
-"""AuditReport of an experiment that are printed."""
+LISTED_DISCREPANCIES = 20
+"""Most discrepancies of an experiment that are printed."""
 
 ROWS_A_TIE = 10_000
-"""A row in so many may differ by a tie of its scores that rounding decided."""
+"""Rows of which one may differ by a tie of its scores that rounding decided."""
 
-COLUMNS: dict[str, tuple[Kind, ...]] = {
+TABLE_COLUMNS: dict[str, tuple[DiscrepancyKind, ...]] = {
     "choices": ("choice",),
     "probabilities": ("probabilities", "tie"),
     "beyond": ("probabilities",),
@@ -35,7 +35,7 @@ COLUMNS: dict[str, tuple[Kind, ...]] = {
 
 @dataclass
 class AuditReport:
-    """Of one experiment.
+    """Report on one experiment.
 
     underived    decisions made after the log broke: the audit checked their choices alone
     earlier      the same of those before the origin, where events that a fold needs are gone
@@ -60,14 +60,14 @@ class AuditReport:
     tombstones: int = 0
     imported: int = 0
     total: int = 0
-    counts: Counter[Kind] = field(default_factory=Counter)
+    counts: Counter[DiscrepancyKind] = field(default_factory=Counter)
     kept: list[Discrepancy] = field(default_factory=list)
 
     def add(self, discrepancy: Discrepancy, rows: int = 1) -> None:
-        """rows: that it stands for."""
+        """Add a discrepancy, which stands for so many rows."""
         self.total += 1
         self.counts[discrepancy.kind] += rows
-        if len(self.kept) < KEPT:
+        if len(self.kept) < KEPT_DISCREPANCIES:
             self.kept.append(discrepancy)
 
     @property
@@ -78,13 +78,14 @@ class AuditReport:
 
     def row(self) -> dict[str, int]:
         counted = {
-            column: sum(self.counts[kind] for kind in kinds) for column, kinds in COLUMNS.items()
+            column: sum(self.counts[kind] for kind in kinds)
+            for column, kinds in TABLE_COLUMNS.items()
         }
         return {"decisions": self.decisions, "events": self.events, **counted}
 
     def lines(self) -> list[str]:
-        """The first discrepancies, and notes on what the audit could not check."""
-        lines = [f"  {discrepancy}" for discrepancy in self.kept[:LISTED]]
+        """Return the first discrepancies, and notes on what the audit could not check."""
+        lines = [f"  {discrepancy}" for discrepancy in self.kept[:LISTED_DISCREPANCIES]]
         if left := self.total - len(lines):
             lines.append(f"  and {left:,} more")
         if self.underived:
@@ -123,8 +124,8 @@ class AuditReport:
 
 
 def table(reports: Sequence[AuditReport]) -> str:
-    """A line for each experiment, then the discrepancies of each that has some."""
-    columns = ["decisions", "events", *COLUMNS]
+    """Return a line for each experiment, then the discrepancies of each that has some."""
+    columns = ["decisions", "events", *TABLE_COLUMNS]
     if any(report.imported for report in reports):
         columns.append("imported")
     counts = [{**report.row(), "imported": report.imported} for report in reports]

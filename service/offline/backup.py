@@ -16,7 +16,7 @@ from service.log.stores.sqlite import SqliteStore
 from service.offline.copying import Copied, contents
 from service.security.files import make_private
 
-PAGES = 256
+PAGES_PER_STEP = 256
 """Pages of 4 KiB between two reports of progress."""
 
 
@@ -96,7 +96,7 @@ def _image(source: Path, target: Path, progress: Progress) -> None:
         with closing(sqlite3.connect(target)) as writer:
             reader.backup(
                 writer,
-                pages=PAGES,
+                pages=PAGES_PER_STEP,
                 progress=lambda _, left, of: progress.share("pages copied", of - left, of),
             )
         reader.execute("ROLLBACK")
@@ -115,7 +115,7 @@ def _seal(path: Path) -> None:
 
 
 def _expect_free(path: Path) -> None:
-    """Raises ConfigurationError where a file is in the way, or the folder is missing."""
+    """Raise ConfigurationError where a file is in the way, or the folder is missing."""
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder of {path} does not exist")
     for suffix in sqlite_file.BESIDE:

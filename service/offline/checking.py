@@ -23,14 +23,15 @@ from service.serving.admin import Admin
 from service.settings import Settings
 
 Keys = tuple[str | int, ...]
-Level = Literal["fault", "warning"]
+FindingLevel = Literal["fault", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """path: of the setting, dotted (`policies.main.alpha`); empty for the file as a whole."""
+    """Fault or warning of a file. path: of the setting, dotted (`policies.main.alpha`); empty for
+    the file as a whole."""
 
-    level: Level
+    level: FindingLevel
     path: str
     message: str
 
@@ -123,8 +124,8 @@ def check(text: str, file: str, stem: str) -> Checked:
 def _behind(
     error: ValidationError, mended: dict[str, object], known: set[str]
 ) -> list[FileFinding]:
-    """The faults that a wrong `kind` or `type` hides, as they are under the nearest name. mended:
-    the content of the file, which this changes."""
+    """Return the faults that a wrong `kind` or `type` hides, as they are under the nearest name.
+    mended: the content of the file, which this changes."""
     mended.pop("name", None)
     changed = False
     for cause in error.errors():
@@ -145,7 +146,7 @@ def _behind(
     return []
 
 
-def _finding(level: Level, keys: Keys, message: str) -> FileFinding:
+def _finding(level: FindingLevel, keys: Keys, message: str) -> FileFinding:
     return FileFinding(level, ".".join(map(str, keys)), message)
 
 

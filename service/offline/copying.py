@@ -10,7 +10,7 @@ from service.errors import ConfigurationError, LogGap, StoreError
 from service.log.reading import Progress, Say, opened
 from service.log.replay import pages, row_pages
 from service.log.stores import Store, open_store, sqlite_file
-from service.log.stores.base import Append, Blob, DecisionRow, Entry, Instant, KeptRow, Marks
+from service.log.stores.base import Append, Blob, DecisionRow, Entry, KeptRow, LogSummary, Marks
 from service.log.stores.sqlite import SqliteStore
 from service.log.stores.store import SECRET, START
 from service.state.decisions import decode_decision
@@ -18,7 +18,7 @@ from service.tables import aligned
 
 ENTRIES = 64
 """Entries of one commit: rows may have hundreds of kilobytes each."""
-MARKS = 1_000
+MARKS_PER_COMMIT = 1_000
 """Marks written at once."""
 
 
@@ -138,13 +138,13 @@ async def _copy_marks(source: Store, target: Store, name: str) -> None:
     """Copy them before the events, which are then appended without marks."""
     cursor = START
     while True:
-        marks, cursor = await source.list_marks(name, cursor, MARKS)
+        marks, cursor = await source.list_marks(name, cursor, MARKS_PER_COMMIT)
         await target.put(name, Marks(marks))
         if not cursor:
             return
 
 
-def _entry(name: str, row: KeptRow, instant: Instant) -> DecisionRow:
+def _entry(name: str, row: KeptRow, instant: LogSummary) -> DecisionRow:
     series = ""
     with suppress(StoreError):  # a damaged row is of no series
         series = decode_decision(row.payload).series

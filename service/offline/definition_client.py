@@ -8,10 +8,10 @@ from service.definition.experiment import Definition
 from service.errors import ConfigurationError
 from service.settings import Settings
 
-TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 60.0
 
 
-class Defined(msgspec.Struct, frozen=True):
+class DefinitionAnswer(msgspec.Struct, frozen=True):
     """The answer to a definition, as far as it is needed here. restarted: policies that start from
     the prior, and why."""
 
@@ -32,7 +32,7 @@ def send_definition(
     *,
     dry_run: bool = False,
     replace: bool = False,
-) -> Defined:
+) -> DefinitionAnswer:
     """Define an experiment, or with dry_run say what it would change. replace: an empty catalogue
     is meant. Raises ConfigurationError with every fault where the service refuses, or does not
     answer as Forage."""
@@ -43,11 +43,11 @@ def send_definition(
             params={option: "true" for option, wanted in asked.items() if wanted},
             json=definition.model_dump(mode="json"),
             headers=settings.key_headers,
-            timeout=TIMEOUT_S,
+            timeout=REQUEST_TIMEOUT_S,
             trust_env=False,
         )
         if answer.is_success:
-            return msgspec.json.decode(answer.content, type=Defined)
+            return msgspec.json.decode(answer.content, type=DefinitionAnswer)
         refused = msgspec.json.decode(answer.content, type=_Problem)
     except (httpx.HTTPError, msgspec.MsgspecError) as fault:
         raise ConfigurationError(f"{settings.url} does not answer as Forage: {fault}") from fault

@@ -23,20 +23,21 @@ from service.security.keys import loopback, read_keys
 from service.settings import Settings
 from service.training import can_train
 
-TIMEOUT_S = 5.0
+PROBE_TIMEOUT_S = 5.0
 
 STORE_SKEW_S = 1.0
 SERVICE_SKEW_S = 2.0  # the Date header of an answer has whole seconds
 
 OVERDUE = 1.2
-"""A training that fell due at n rewards and is not done at this many times n has no trainer."""
+"""Multiple of the rewards at which a training fell due: one that is still not done there has no
+trainer."""
 
 SYNC_REDIS = "CONFIG SET appendonly yes, appendfsync always, and the same in redis.conf"
 SYNC_POSTGRES = "ALTER SYSTEM SET synchronous_commit = on (fsync likewise), and reload"
 
 Level = Literal["ok", "warning", "fault"]
 
-JsonObject = Mapping[str, Any]
+JsonAnswer = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ async def _service(settings: Settings, url: str, clock: Clock) -> list[Check]:
     headers = settings.key_headers
     try:
         async with httpx.AsyncClient(
-            base_url=url, timeout=TIMEOUT_S, headers=headers, trust_env=False
+            base_url=url, timeout=PROBE_TIMEOUT_S, headers=headers, trust_env=False
         ) as client:
             return [check async for check in _ask(client, clock)]
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError) as error:
@@ -237,7 +238,7 @@ def check_clock(date: str, before: float, after: float) -> Check:
     return ok("clock", "agrees with that of the service")
 
 
-def check_training(experiment: str, policies: Sequence[JsonObject]) -> Iterator[Check]:
+def check_training(experiment: str, policies: Sequence[JsonAnswer]) -> Iterator[Check]:
     """Find policies whose training is overdue, in the answer of /experiments/{name}/policies."""
     overdue = [
         policy

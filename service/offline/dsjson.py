@@ -7,20 +7,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 JsonObject = Mapping[str, object]
-Arm = str | dict[str, object]
-"""An id of the catalogue, or an id with features."""
+DsjsonArm = str | dict[str, object]
+"""Arm of the catalogue by its id, or an id with features."""
 
 DANGLING = (
     "an observation without its decision (`RewardValue`, but no `_label_cost`): the reward came "
     "after the decision was written, or the decision was lost, so there is no visit"
 )
-SLOTS = "a decision of several slots (`_outcomes` or `_slots`): only one action a line is imported"
+SEVERAL_SLOTS = (
+    "a decision of several slots (`_outcomes` or `_slots`): only one action a line is imported"
+)
 CONTINUOUS = "a decision of a number (`_label_ca`), not of one of several actions"
-REQUIRED = ("EventId", "Timestamp", "_label_probability", "c")
+REQUIRED_MEMBERS = ("EventId", "Timestamp", "_label_probability", "c")
 
 
 @dataclass
-class Known:
+class KnownFeatures:
     """What an experiment knows: features by name, with their types, and the catalogue.
 
     ignored   features of lines that the experiment does not have
@@ -36,7 +38,7 @@ class NoVisit(ValueError):
     """Why a line is no visit."""
 
 
-def visit_of(line: JsonObject, known: Known) -> dict[str, object] | str:
+def visit_of(line: JsonObject, known: KnownFeatures) -> dict[str, object] | str:
     """Return the visit of a line, or why it is none."""
     try:
         return _visit(line, known)
@@ -46,7 +48,7 @@ def visit_of(line: JsonObject, known: Known) -> dict[str, object] | str:
         return "it is nested too deeply"
 
 
-def _visit(line: JsonObject, known: Known) -> dict[str, object]:
+def _visit(line: JsonObject, known: KnownFeatures) -> dict[str, object]:
     _expect_decision(line)
     shared, entries = _split(line["c"])
     arms = [_arm(number, entry, known) for number, entry in enumerate(entries, 1)]
@@ -75,12 +77,12 @@ def _visit(line: JsonObject, known: Known) -> dict[str, object]:
 def _expect_decision(line: JsonObject) -> None:
     context = line.get("c")
     if "_outcomes" in line or (isinstance(context, dict) and "_slots" in context):
-        raise NoVisit(SLOTS)
+        raise NoVisit(SEVERAL_SLOTS)
     if "_label_ca" in line:
         raise NoVisit(CONTINUOUS)
     if "_label_cost" not in line:
         raise NoVisit(DANGLING if "RewardValue" in line else "there is no `_label_cost`")
-    if missing := [name for name in REQUIRED if name not in line]:
+    if missing := [name for name in REQUIRED_MEMBERS if name not in line]:
         raise NoVisit(f"there is no `{missing[0]}`")
     if line.get("pdrop"):
         raise NoVisit("`pdrop` is above 0: visits have no weights to make up for dropped lines")
@@ -122,9 +124,9 @@ def _number(value: object, name: str) -> float:
     raise NoVisit(f"`{name}` must be a number")
 
 
-def _distinct(arms: Sequence[Arm]) -> list[Arm]:
-    """Each arm once, where it was first listed."""
-    found: dict[str, Arm] = {}
+def _distinct(arms: Sequence[DsjsonArm]) -> list[DsjsonArm]:
+    """Return each arm once, where it was first listed."""
+    found: dict[str, DsjsonArm] = {}
     for arm in arms:
         if found.setdefault(_id(arm), arm) != arm:
             raise NoVisit(f"two actions of `_multi` have the id {_id(arm)}, and other features")
@@ -132,7 +134,7 @@ def _distinct(arms: Sequence[Arm]) -> list[Arm]:
 
 
 def _sums(ids: Sequence[str], chances: object) -> dict[str, float]:
-    """The chance of each arm, over all places where it is listed."""
+    """Return the chance of each arm, over all places where it is listed."""
     if not isinstance(chances, list) or len(chances) != len(ids):
         raise NoVisit("`p` must hold a number for each action of `a`")
     found = dict.fromkeys(ids, 0.0)
@@ -146,7 +148,7 @@ def _sums(ids: Sequence[str], chances: object) -> dict[str, float]:
 # -- features --------------------------------------------------------------------------------------
 
 
-def _arm(number: int, entry: JsonObject, known: Known) -> Arm:
+def _arm(number: int, entry: JsonObject, known: KnownFeatures) -> DsjsonArm:
     """Convert an action to an arm: its id alone where the catalogue has it."""
     flat = dict(_flat(entry, ()))
     own = [flat[name] for name in sorted(flat, key=len) if re.search(r"(^|\.)id$", name)]
@@ -157,12 +159,13 @@ def _arm(number: int, entry: JsonObject, known: Known) -> Arm:
     return {"id": name, "features": _features(entry, known.arm, known.ignored)}
 
 
-def _id(arm: Arm) -> str:
+def _id(arm: DsjsonArm) -> str:
     return arm if isinstance(arm, str) else str(arm["id"])
 
 
 def _features(given: JsonObject, types: Mapping[str, str], ignored: set[str]) -> dict[str, object]:
-    """The features of an experiment, by `Namespace.name` or, in one namespace only, `name`."""
+    """Return the features of an experiment, by `Namespace.name` or, in one namespace only,
+    `name`."""
     flat = dict(_flat(given, ()))
     found, used = dict[str, object](), set[str]()
     for name, kind in types.items():

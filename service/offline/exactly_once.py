@@ -1,7 +1,7 @@
 """Whether a log settles each arm of a decision once, and its marks stand at their own events.
 
-An audit gives every event to `Settled`, which keeps 48 bytes of each settled arm, and compares them
-at the end: marks that were forgotten too early cannot tell of what was settled twice.
+An audit gives every event to `SettledArms`, which keeps 48 bytes of each settled arm, and compares
+them at the end: marks that were forgotten too early cannot tell of what was settled twice.
 """
 
 import re
@@ -26,23 +26,24 @@ from service.state.events import (
 )
 
 APART_S = 300.0
-"""An event may be so much older than the one before it: clocks of replicas differ, and events wait
-for their commit."""
+"""Seconds by which an event may be older than the one before it: clocks of replicas differ, and
+events wait for their commit."""
 
-MARKS = 1_000
-"""Listed at a time."""
+MARKS_PER_PAGE = 1_000
+"""Marks that are listed at a time."""
 
-IDENTITY = re.compile(r"([^#=/]+)(#|=\d+/)")
-"""Of an arm or a contribution (serving/marks.py), which begins with the decision."""
-
-
-Known = tuple[float | None, int | None, float]
-"""What is learned of an arm: reward, the position since which it has one, weight."""
-
-NOTHING: Known = (None, None, 1.0)
+MARK_IDENTITY = re.compile(r"([^#=/]+)(#|=\d+/)")
+"""Pattern of the identity of an arm or a contribution (serving/marks.py), which begins with the
+decision."""
 
 
-class Settled:
+LearnedArm = tuple[float | None, int | None, float]
+"""Knowledge of an arm: the reward learned, the position since which it has one, its weight."""
+
+NOTHING_LEARNED: LearnedArm = (None, None, 1.0)
+
+
+class SettledArms:
     """What the events of one experiment settle."""
 
     def __init__(self, store: Store, experiment: str) -> None:
@@ -53,7 +54,7 @@ class Settled:
         self._at = 0.0
 
     def take(self, position: int, event: AnyEvent) -> Iterator[Discrepancy]:
-        """An event, in log order. What is wrong with its time."""
+        """Take an event, in log order, and yield what is wrong with its time."""
         if isinstance(event, Skipped | Tombstone):
             return
         if event.at < self._at - APART_S:
@@ -91,7 +92,7 @@ class Settled:
                 )
 
     async def _find(self, position: int, key: int) -> tuple[Learned, SettledReward] | None:
-        """None: it was trimmed or erased meanwhile."""
+        """Find the event that settles a decision; None: it was trimmed or erased meanwhile."""
         record = await record_at(self._store, self._name, position)
         event = None if record is None else decode_event(record.payload)
         if isinstance(event, Learned):
@@ -101,13 +102,13 @@ class Settled:
         return None
 
     async def misplaced(self) -> AsyncIterator[Discrepancy]:
-        """Marks at whose position another decision is settled, or none."""
+        """Yield marks at whose position another decision is settled, or none."""
         positions, decisions = np.asarray(self._positions), np.asarray(self._decisions)
         cursor = START
         while positions.size:
-            marks, cursor = await self._store.list_marks(self._name, cursor, MARKS)
+            marks, cursor = await self._store.list_marks(self._name, cursor, MARKS_PER_PAGE)
             for mark in marks:
-                own = IDENTITY.match(mark.identity)
+                own = MARK_IDENTITY.match(mark.identity)
                 row = int(np.searchsorted(positions, mark.position))
                 if own is None or row == len(positions) or positions[row] != mark.position:
                     continue
@@ -123,12 +124,12 @@ def _key(event: Learned, outcome: SettledReward) -> int:
     return hash((event.decision, outcome.settled.arm))
 
 
-def _before(outcome: SettledReward) -> Known:
-    return NOTHING if outcome.was is None else (outcome.was, outcome.since, outcome.weighed)
+def _before(outcome: SettledReward) -> LearnedArm:
+    return NOTHING_LEARNED if outcome.was is None else (outcome.was, outcome.since, outcome.weighed)
 
 
-def _after(position: int, outcome: SettledReward) -> Known:
+def _after(position: int, outcome: SettledReward) -> LearnedArm:
     if outcome.learned is None:
-        return NOTHING
+        return NOTHING_LEARNED
     since = position if outcome.was is None else outcome.since
     return outcome.learned, since, outcome.settled.weight

@@ -11,18 +11,18 @@ import httpx
 import msgspec
 
 from service.errors import ConfigurationError, StoreUnavailable
-from service.offline.dsjson import Known
-from service.offline.visit_files import Line
+from service.offline.dsjson import KnownFeatures
+from service.offline.visit_files import VisitLine
 
 Encoded = tuple[int, bytes | str]
-"""The number of a line, and its visit as JSON, or why it is none."""
+"""Visit of a line: its number, and the visit as JSON, or why it is none."""
 
 NumberedVisit = tuple[int, bytes]
 
-BATCH = 512
+VISITS_PER_REQUEST = 512
 BATCH_BYTES = 400_000
 """Visits of one request, and the bytes of their JSON: below the default limits of a service."""
-JSON = {"Content-Type": "application/json"}
+JSON_HEADERS = {"Content-Type": "application/json"}
 TRIES = 60
 WAIT_S = 1.0
 """Attempts of a request and the pause between them, for a service that restarts or cannot write."""
@@ -42,7 +42,7 @@ class Importing:
         self.refused: list[tuple[int, str]] = []
         self.stopped = False
 
-    def known(self) -> Known:
+    def known(self) -> KnownFeatures:
         """Ask for the features and the catalogue of the experiment. Raises ConfigurationError where
         there is no such experiment."""
         answer = self._ask("GET", self._path)
@@ -54,7 +54,7 @@ class Importing:
                 {name: str(each["type"]) for name, each in definition["features"][of].items()}
                 for of in ("context", "arm")
             )
-            return Known(context, arm, frozenset(definition["arms"]))
+            return KnownFeatures(context, arm, frozenset(definition["arms"]))
         except (ValueError, LookupError, TypeError) as fault:
             raise ConfigurationError(_problem(answer)) from fault
 
@@ -117,7 +117,7 @@ class Importing:
         problem = ""
         for _ in range(TRIES):
             try:
-                answer = self._client.request(method, path, content=body, headers=JSON)
+                answer = self._client.request(method, path, content=body, headers=JSON_HEADERS)
             except httpx.TransportError as fault:
                 problem = str(fault)
             else:
@@ -130,13 +130,13 @@ class Importing:
         )
 
 
-def batches(lines: Iterator[Line]) -> Iterator[list[Encoded]]:
+def batches(lines: Iterator[VisitLine]) -> Iterator[list[Encoded]]:
     """Encode visits, and group them into requests."""
     part, size = list[Encoded](), 0
     for number, visit in lines:
         encoded = visit if isinstance(visit, str) else _encoded(visit)
         own = len(encoded)
-        if part and (len(part) == BATCH or size + own > BATCH_BYTES):
+        if part and (len(part) == VISITS_PER_REQUEST or size + own > BATCH_BYTES):
             yield part
             part, size = [], 0
         part.append((number, encoded))

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from service.app import open_services
-from service.definition.experiment import Definition, Value, load_definition
+from service.definition.experiment import Definition, InlineValue, load_definition
 from service.definition.select_request import SelectRequest
 from service.errors import ConfigurationError, ForageError
 from service.features.declaration import (
@@ -35,15 +35,15 @@ DAY_S = 86_400.0
 MADE = 200
 """Decisions that are made up: half of them are rewarded, and half expire."""
 ALL = 10 * MADE
-"""More records than they leave."""
+"""Limit above the number of records that they leave."""
 
 PATIENCE_S = 60.0
-"""A decision waits so long to be logged: on a busy machine too all have rows."""
+"""Seconds that a decision waits to be logged: on a busy machine too all have rows."""
 
-SECRET = bytes(32)
-"""Decides which visitor gets which policy: each plan of a file has the same."""
+PLAN_SECRET = bytes(32)
+"""Secret that decides which visitor gets which policy: each plan of a file has the same."""
 
-Kind = Literal["sqlite", "redis", "postgresql"]
+StoreKind = Literal["sqlite", "redis", "postgresql"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +61,16 @@ class Overhead:
     waiting: int
 
 
-ROW_BYTES = (100, 300, 600, 1_200, 2_400, 4_800, 10_000, 20_000, 64_000)
-OVERHEADS: dict[Kind, Overhead] = {
+MEASURED_ROW_BYTES = (100, 300, 600, 1_200, 2_400, 4_800, 10_000, 20_000, 64_000)
+OVERHEADS: dict[StoreKind, Overhead] = {
     "sqlite": Overhead((103, 119, 152, 269, 1_731, 469, 820, 897, 970), 50, 92, 100),
     "redis": Overhead((218, 195, 217, 279, 457, 652, 1_240, 2_214, 7_035), 96, 34, 129),
     "postgresql": Overhead((187, 166, 177, 240, 541, 699, 845, 1_413, 3_067), 128, 227, 160),
 }
-"""Measured: rows by `python -m benchmarks.log_size --rows`, events and marks on its pet shop (270
-and 38 bytes of content), as memory that is used (Redis 7, `stream-node-max-entries 1`) or the pages
-of tables and their indexes, less the content. SQLite has pages of 4 kB: a row of 2,100 bytes
-fills one alone."""
+"""Overheads, measured: rows by `python -m benchmarks.log_size --rows`, events and marks on its pet
+shop (270 and 38 bytes of content), as memory that is used (Redis 7, `stream-node-max-entries 1`) or
+the pages of tables and their indexes, less the content. SQLite has pages of 4 kB: a row of 2,100
+bytes fills one alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,12 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """days: that decisions are kept, at least until they can no longer be rewarded."""
+class StoragePlan:
+    """Size of a log to come. days: that decisions are kept, at least until they can no longer be
+    rewarded."""
 
     experiment: str
-    store: Kind
+    store: StoreKind
     rate: float
     click_rate: float
     days: float
@@ -178,7 +179,9 @@ class _Made:
     expired: _Entries
 
 
-async def plan(path: Path, store: Kind, rate: float, days: float, click_rate: float) -> Plan:
+async def plan(
+    path: Path, store: StoreKind, rate: float, days: float, click_rate: float
+) -> StoragePlan:
     """Size the log of an experiment file. Raises ConfigurationError for a file with a fault, or
     where a decision of it cannot be made up."""
     name, definition = load_definition(path)
@@ -199,7 +202,7 @@ async def plan(path: Path, store: Kind, rate: float, days: float, click_rate: fl
 
     waiting_s = rules.wait_seconds if waits else 0.0
     parts = [
-        part("rows", made.row, float(np.interp(made.row, ROW_BYTES, add.rows)), kept_s),
+        part("rows", made.row, float(np.interp(made.row, MEASURED_ROW_BYTES, add.rows)), kept_s),
         part("events", entries.event_bytes, add.event * entries.events, kept_s),
         part("marks", entries.mark_bytes, add.mark * entries.marks, open_s),
     ]
@@ -218,7 +221,7 @@ async def plan(path: Path, store: Kind, rate: float, days: float, click_rate: fl
             f"Events stay as long as a net may train on them ({', '.join(nets)}): "
             f"{gigabytes(rate * DAY_S * parts[1].bytes)} more each day after that."
         )
-    return Plan(name, store, rate, click_rate, kept_s / DAY_S, parts, notes)
+    return StoragePlan(name, store, rate, click_rate, kept_s / DAY_S, parts, notes)
 
 
 async def _made(path: Path, name: str, definition: Definition) -> _Made:
@@ -228,7 +231,7 @@ async def _made(path: Path, name: str, definition: Definition) -> _Made:
         store="memory://",
         trainer="off",
         experiments=[path],
-        token_keys=[SECRET],
+        token_keys=[PLAN_SECRET],
         select_log_seconds=PATIENCE_S,
     )
     async with open_services(settings, store, rng=Random(2)) as services:
@@ -259,7 +262,7 @@ async def _select(services: Services, name: str, definition: Definition, rng: Ra
     return (await services.selector.select(request)).token
 
 
-def made_up(feature: Feature, rng: Random) -> Value:
+def made_up(feature: Feature, rng: Random) -> InlineValue:
     """Return a value that the feature takes; a text of 8 characters where it takes any."""
     match feature:
         case Boolean():
@@ -281,15 +284,15 @@ def _number(feature: Numeric | Vector, rng: Random) -> float:
     return rng.uniform(low, low + span if high is None else high)
 
 
-Log = tuple[list[Record], list[KeptMark]]
+RecordedLog = tuple[list[Record], list[KeptMark]]
 
 
-async def _log(store: MemoryStore, name: str) -> Log:
+async def _log(store: MemoryStore, name: str) -> RecordedLog:
     marks, _ = await store.list_marks(name, START, ALL)
     return await store.read(name, 0, ALL), marks
 
 
-def _entries(before: Log, after: Log, decisions: int) -> _Entries:
+def _entries(before: RecordedLog, after: RecordedLog, decisions: int) -> _Entries:
     """Return what came between."""
     (old_events, old_marks), (events, marks) = before, after
     sizes = [len(record.payload) for record in events[len(old_events) :]]

@@ -26,7 +26,7 @@ from service.state.fold import State
 from service.state.learner import Learner
 from service.training.settlements import TrainingSet, collect
 
-ACTIVATION_SECONDS, POLL_SECONDS = 60.0, 0.2
+REBUILD_ACTIVATION_SECONDS, REBUILD_POLL_SECONDS = 60.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Condition:
     until: float | None = None
 
     def holds(self, decision: Decision, hashes: Collection[str]) -> bool:
-        """hashes: of the unit, under each secret."""
+        """Say whether a decision is among these. hashes: of the unit, under each secret."""
         return (
             self.key in (None, decision.key)
             and (self.unit is None or decision.unit in hashes)
@@ -189,11 +189,11 @@ async def hand_over(url: str, headers: Mapping[str, str] | None, rebuilt: Rebuil
             answer = await client.post(f"{path}/versions", content=rebuilt.artifact)
             if answer.status_code != 202:
                 raise ConfigurationError(f"{url}{path}: {answer.status_code} {answer.text}")
-            for _ in range(round(ACTIVATION_SECONDS / POLL_SECONDS)):
+            for _ in range(round(REBUILD_ACTIVATION_SECONDS / REBUILD_POLL_SECONDS)):
                 status = (await client.get(path)).json()
                 if status.get("version", 0) >= rebuilt.version:
                     return
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(REBUILD_POLL_SECONDS)
         except httpx.TransportError as fault:
             raise ConfigurationError(f"{url} does not answer: {fault}") from fault
     raise StoreUnavailable(f"{rebuilt.policy}/{rebuilt.version} is staged and does not serve yet")

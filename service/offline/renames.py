@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-PART = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^",][^,]*|))=([^,="]*)(?:,|$)')
+RENAME_PATTERN = re.compile(r'\s*(?:"((?:[^"]|"")*)"\s*|([^",][^,]*|))=([^,="]*)(?:,|$)')
 
 
 class Renames(dict[str, str]):
@@ -16,7 +16,7 @@ def read_renames(text: str) -> Renames:
     double quotes, as in CSV; of others, the last `=` divides. Raises ValueError."""
     found, end = Renames(), 0
     while end < len(text):
-        part = PART.match(text, end)
+        part = RENAME_PATTERN.match(text, end)
         if part is None:
             raise ValueError(
                 'write NAME=NEW,NAME=NEW, and a NAME with a comma in double quotes: "a,b"=NEW'

@@ -22,8 +22,8 @@ class Stopped:
 
 
 async def find_stopped(url: str, experiment: str | None = None) -> list[Stopped]:
-    """In one experiment, or in all. Raises NotFound, or StoreError where the store cannot be
-    read."""
+    """Find what is stopped in one experiment, or in all. Raises NotFound, or StoreError where the
+    store cannot be read."""
     found = list[Stopped]()
     async with reading(url) as store:
         replicas = Replicas(store)

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from service.definition.files import json_of
 from service.errors import ConfigurationError
 from service.naming import listed, quoted
-from service.offline.dsjson import Known, visit_of
+from service.offline.dsjson import KnownFeatures, visit_of
 from service.offline.renames import Renames, option_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 CONTEXT = "context."
-REQUIRED = ("id", "at", "arm", "propensity")
-COLUMNS = (*REQUIRED, "context", "arms", "probabilities", "reward", "unit")
-NAMES = ("id", "arm", "unit")
-NUMBERS = ("propensity", "reward")
+REQUIRED_COLUMNS = ("id", "at", "arm", "propensity")
+VISIT_COLUMNS = (*REQUIRED_COLUMNS, "context", "arms", "probabilities", "reward", "unit")
+TEXT_COLUMNS = ("id", "arm", "unit")
+NUMBER_COLUMNS = ("propensity", "reward")
 LIKELY = {
     "id": {"id", "uuid", "key"},
     "at": {"at", "time", "timestamp", "ts", "date", "datetime"},
@@ -39,24 +39,24 @@ LIKELY = {
 PARSED = ("context", "arms", "probabilities")
 """Columns whose text is JSON."""
 
-BATCH = 1_000  # rows of a Parquet file in memory at once
+ROWS_PER_READ = 1_000  # rows of a Parquet file in memory at once
 NOT_UTF8 = "not UTF-8"
 
-Line = tuple[int, dict[str, object] | str]
-"""The number of a line, from 1, and its visit, or why it is none."""
+VisitLine = tuple[int, dict[str, object] | str]
+"""Visit of a line: its number, from 1, and the visit, or why it is none."""
 
 CELL_CHARACTERS = 131_072
-"""Of a cell of a CSV file: a longer one is refused with its line."""
+"""Most characters of a cell of a CSV file: a longer one is refused with its line."""
 
 
 def read(
-    path: Path, known: Known, renames: Renames | None = None, separator: str = ","
-) -> Iterator[Line]:
+    path: Path, known: KnownFeatures, renames: Renames | None = None, separator: str = ","
+) -> Iterator[VisitLine]:
     """Yield the lines of a file. separator: of the cells of a CSV file. Raises ConfigurationError
     where the file is of no known kind, cannot be read, or lacks a column."""
-    reader = READERS.get(path.suffix.lower())
+    reader = FILE_READERS.get(path.suffix.lower())
     if reader is None:
-        raise ConfigurationError(f"{path}: the name must end with {', '.join(READERS)}")
+        raise ConfigurationError(f"{path}: the name must end with {', '.join(FILE_READERS)}")
     try:
         yield from reader(Source(path, known, renames or Renames(), separator))
     except OSError as fault:
@@ -71,12 +71,12 @@ class Source(NamedTuple):
     """A file, and what is known of its columns."""
 
     path: Path
-    known: Known
+    known: KnownFeatures
     renames: Renames
     separator: str
 
 
-def _json_lines(source: Source) -> Iterator[Line]:
+def _json_lines(source: Source) -> Iterator[VisitLine]:
     for number, found in _objects(source.path):
         if isinstance(found, dict):
             try:
@@ -86,14 +86,14 @@ def _json_lines(source: Source) -> Iterator[Line]:
         yield number, found
 
 
-def _dsjson(source: Source) -> Iterator[Line]:
+def _dsjson(source: Source) -> Iterator[VisitLine]:
     if source.renames:
         raise ConfigurationError(f"{source.path}: --map renames columns, and DSJSON has none")
     for number, found in _objects(source.path):
         yield number, found if isinstance(found, str) else visit_of(found, source.known)
 
 
-def _objects(path: Path) -> Iterator[Line]:
+def _objects(path: Path) -> Iterator[VisitLine]:
     """Yield the JSON objects of a file, one a line."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
         for number, text in enumerate(file, 1):
@@ -112,7 +112,7 @@ def _object(text: str) -> dict[str, object] | str:
 
 
 def _is_utf8(text: str) -> bool:
-    """False where the decoder put surrogates in place of bytes that are not UTF-8."""
+    """Say whether a text is UTF-8: the decoder puts surrogates in place of bytes that are not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -120,7 +120,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _csv(source: Source) -> Iterator[Line]:
+def _csv(source: Source) -> Iterator[VisitLine]:
     csv.field_size_limit(CELL_CHARACTERS)  # of this process
     separator = "\t" if source.separator == "tab" else source.separator
     with source.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
@@ -165,7 +165,7 @@ def _row(
 
 
 def _blank(line: str, separator: str) -> bool:
-    """Whether a blank follows each separator of the first line: then it belongs to it."""
+    """Say whether a blank follows each separator of the first line: then it belongs to it."""
     _, *others = line.split(separator or ",")
     return bool(others) and all(name.startswith(" ") for name in others)
 
@@ -199,11 +199,13 @@ def _check_columns(source: Source, columns: Sequence[str]) -> None:
     names = [new[column] for column in columns if new[column] or column not in renames]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigurationError(f"{path}: two columns are named {quoted(twice[0])}")
-    missing = [name for name in REQUIRED if name not in names]
+    missing = [name for name in REQUIRED_COLUMNS if name not in names]
     unknown = [
         column
         for column, name in new.items()
-        if name not in COLUMNS and not name.startswith(CONTEXT) and (name or column not in renames)
+        if name not in VISIT_COLUMNS
+        and not name.startswith(CONTEXT)
+        and (name or column not in renames)
     ]
     if not missing and not unknown:
         return
@@ -216,7 +218,7 @@ def _check_columns(source: Source, columns: Sequence[str]) -> None:
     else:
         say = (
             f"a visit has no {listed([new[column] for column in unknown])}: make them features, or "
-            f"leave them out, with {hint} (a visit has {', '.join(COLUMNS)})"
+            f"leave them out, with {hint} (a visit has {', '.join(VISIT_COLUMNS)})"
         )
     raise ConfigurationError(f"{path}: {say}")
 
@@ -235,7 +237,7 @@ def _renamed(row: Mapping[str, object], renames: Renames) -> dict[str, object]:
     return found
 
 
-def _parquet(source: Source) -> Iterator[Line]:
+def _parquet(source: Source) -> Iterator[VisitLine]:
     import pyarrow
     from pyarrow import parquet
 
@@ -243,7 +245,7 @@ def _parquet(source: Source) -> Iterator[Line]:
         with parquet.ParquetFile(source.path) as file:
             _check_columns(source, file.schema_arrow.names)
             number = 0
-            for batch in file.iter_batches(BATCH):
+            for batch in file.iter_batches(ROWS_PER_READ):
                 for row in _rows(batch):
                     number += 1
                     yield number, row if isinstance(row, str) else _typed_row(row, source.renames)
@@ -302,8 +304,8 @@ def _rows(batch: "RecordBatch") -> Iterator[dict[str, object] | str]:
             yield "holds a number or a time that is out of range"
 
 
-Reader = Callable[[Source], Iterator[Line]]
-READERS: dict[str, Reader] = {
+FileReader = Callable[[Source], Iterator[VisitLine]]
+FILE_READERS: dict[str, FileReader] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".dsjson": _dsjson,
@@ -313,13 +315,13 @@ READERS: dict[str, Reader] = {
 
 
 Converter = Callable[[str], object]
-"""Converts a cell to the type of its column; leaves one that does not fit as text, for the service
-to refuse."""
+"""Function that converts a cell to the type of its column, and leaves one that does not fit as
+text, for the service to refuse."""
 
 
 def _converter(name: str, types: Mapping[str, str]) -> Converter:
     kind = types.get(name.removeprefix(CONTEXT)) if name.startswith(CONTEXT) else None
-    if name in NUMBERS or name == "at" or kind == "numeric":
+    if name in NUMBER_COLUMNS or name == "at" or kind == "numeric":
         return _number
     if kind == "boolean":
         return _boolean
@@ -360,7 +362,7 @@ def _visit(row: Mapping[str, object]) -> dict[str, object]:
         context |= {name: value for name, value in own.items() if value is not None}
     if context:
         visit["context"] = context
-    for name in NAMES:
+    for name in TEXT_COLUMNS:
         if name in visit:
             visit[name] = _name(visit[name])
     if isinstance(arms := visit.get("arms"), list):

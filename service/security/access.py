@@ -22,14 +22,14 @@ from service.errors import (
 )
 from service.observability.telemetry import Count, Telemetry
 from service.security.addresses import Headers
-from service.security.keys import Key, KeyRing, KeyScope, digest_of, mint, now, read_keys
-from service.security.profile import FREE, Profile
+from service.security.keys import ApiKey, KeyRing, KeyScope, digest_of, mint, now, read_keys
+from service.security.profile import UNLIMITED, Profile
 from service.security.rates import Rate, Rates
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between looks at the file: a revoked key is refused this soon."""
+"""Seconds between looks at the file: a revoked key is refused this soon."""
 
 BEARER = b"bearer "
 
@@ -37,9 +37,9 @@ REASONS = (
     "missing", "wrong", "expired", "revoked", "scope", "experiment", "origin", "host", "profile",
     "rate", "rate_address", "rate_unit",
 )  # fmt: skip
-"""Why a request was refused, as `forage_refused_total` counts it."""
+"""Reasons of a refusal, as `forage_refused_total` counts them."""
 
-Refusal = TypeVar("Refusal", bound=Refused)
+RefusedT = TypeVar("RefusedT", bound=Refused)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +61,13 @@ class Grant:
     revoked: bool = False
     rate: Rate | None = None
     name: str = ""
-    profile: Profile = FREE
+    profile: Profile = UNLIMITED
 
     def covers(self, experiment: str) -> bool:
         return self.experiments is None or experiment in self.experiments
 
     def expect(self, experiment: str | None) -> None:
-        """Raises Forbidden unless the key is good for an experiment (None: for all of them)."""
+        """Raise Forbidden unless the key permits an experiment (None: all of them)."""
         if self.experiments is None or experiment in self.experiments:
             return
         self.foreign.inc()
@@ -83,7 +83,7 @@ class Caller(NamedTuple):
 
 
 def expect_granted(grant: Grant | None, experiment: str | None) -> None:
-    """Raises Forbidden where a key is not good for an experiment (None: for all of them)."""
+    """Raise Forbidden where a key does not permit an experiment (None: all of them)."""
     if grant is not None:
         grant.expect(experiment)
 
@@ -99,14 +99,14 @@ class Access:
     """
 
     def __init__(self, path: Path | None, telemetry: Telemetry, clock: Clock = SYSTEM) -> None:
-        """Raises ConfigurationError where the file cannot be read."""
+        """Read the file of keys. Raises ConfigurationError where it cannot be read."""
         self._clock = clock
         self.required = path is not None
         self._refused = {reason: telemetry.refused.labels(reason) for reason in REASONS}
         self._stale = telemetry.keys_stale
-        self._lent: list[tuple[Key, Grant]] = []
+        self._issued: list[tuple[ApiKey, Grant]] = []
         self._ring: KeyRing[Grant] = KeyRing([])
-        self._file: list[tuple[Key, Grant]] = []
+        self._file: list[tuple[ApiKey, Grant]] = []
         self._seen: tuple[int, ...] | None = None
         self._next_look = -math.inf
         self.path = path
@@ -120,7 +120,7 @@ class Access:
         self.rates = Rates(clock)
 
     def admit(self, headers: Headers, scope: KeyScope) -> Grant:
-        """The grant of the key in the headers. headers: as in ASGI, names in lower case.
+        """Return the grant of the key in the headers.
 
         Raises Unauthorized, or Forbidden where the key lacks the scope.
         """
@@ -140,7 +140,7 @@ class Access:
             raise self.count("scope", Forbidden(f"this key has no scope {scope!r}"))
         return grant
 
-    def count(self, reason: str, refusal: Refusal) -> Refusal:
+    def count(self, reason: str, refusal: RefusedT) -> RefusedT:
         """Count a refusal, and return it."""
         self._refused[reason].inc()
         return refusal
@@ -164,30 +164,30 @@ class Access:
             self._hit("key", grant, grant.rate, "", rest, cost)
 
     def expect_batch(self, caller: Caller, length: int) -> None:
-        """Raises Forbidden for a batch that is longer than the key may send."""
+        """Raise Forbidden for a batch that is longer than the key may send."""
         most = caller.grant.profile.batch
         if length > most:
             detail = f"this key sends at most {most} in a batch"
             raise self.count("profile", Forbidden(detail, path="requests"))
 
     def expect_allowed(self, caller: Caller, question: SelectRequest) -> None:
-        """Raises Forbidden where the request exceeds the profile of the key."""
+        """Raise Forbidden where the request exceeds the profile of the key."""
         try:
             caller.grant.profile.expect(question)
         except Forbidden as refusal:
             raise self.count("profile", refusal) from None
 
-    def lend(self, name: str, scope: KeyScope) -> str:
-        """A key that only this process accepts, for a process that it starts."""
+    def issue_process_key(self, name: str, scope: KeyScope) -> str:
+        """Issue a key that only this process accepts, for a process that it starts."""
         key_id, text = mint()
         digest = digest_of(text.encode()).hex()
-        key = Key(id=key_id, name=name, digest=digest, scopes=(scope,), created=now())
-        self._lent.append((key, self._grant_of(key)))
-        self._ring = KeyRing([*self._file, *self._lent])
+        key = ApiKey(id=key_id, name=name, digest=digest, scopes=(scope,), created=now())
+        self._issued.append((key, self._grant_of(key)))
+        self._ring = KeyRing([*self._file, *self._issued])
         return text
 
     def _credential(self, headers: Headers) -> tuple[bytes, list[bytes]]:
-        """The one key of the headers, and their origins. Raises Unauthorized."""
+        """Return the one key of the headers, and their origins. Raises Unauthorized."""
         keys, origins = list[bytes](), list[bytes]()
         for name, value in headers:
             if name == b"authorization" and value[: len(BEARER)].lower() == BEARER:
@@ -204,13 +204,16 @@ class Access:
         return keys[0], origins
 
     def _hit(self, kind: str, grant: Grant, rate: Rate, who: str, rest: int, whole: int) -> None:
-        """rest: the cost to be counted now. whole: that of the request."""
+        """Count a request against a rate. Raises TooManyRequests.
+
+        rest: the cost to be counted now. whole: that of the request.
+        """
         seconds = self.rates.hit(kind, rate, (grant.id, who), rest)
         if not seconds:
             return
         detail = f"the rate of this {kind} is {rate}"
         if whole > rate.amount:
-            detail = f"so many at once never pass: {detail}"
+            detail = f"one request exceeds the whole rate: {detail}"
         reason = "rate" if kind == "key" else f"rate_{kind}"
         raise self.count(reason, TooManyRequests(detail, seconds))
 
@@ -228,16 +231,16 @@ class Access:
             self._take(read_keys(path))
         except ConfigurationError as fault:
             self._stale.set(1)
-            logger.error("the keys of before still hold: %s", fault)
+            logger.error("the previous keys stay valid: %s", fault)
         else:
             self._stale.set(0)
             logger.info("%s: read again, %d keys", path, len(self._file))
 
-    def _take(self, keys: list[Key]) -> None:
+    def _take(self, keys: list[ApiKey]) -> None:
         self._file = [(key, self._grant_of(key)) for key in keys]
-        self._ring = KeyRing([*self._file, *self._lent])
+        self._ring = KeyRing([*self._file, *self._issued])
 
-    def _grant_of(self, key: Key) -> Grant:
+    def _grant_of(self, key: ApiKey) -> Grant:
         return Grant(
             key.id,
             self._refused["experiment"],

@@ -12,13 +12,13 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Headers = Iterable[tuple[bytes, bytes]]
 
 FORWARDED_FOR = re.compile(r'(?:^|[;,])\s*for="?(\[[^\]]*\]|[^";,\s]*)', re.IGNORECASE)
-"""The client of each proxy in a `Forwarded` header (RFC 7239)."""
+"""Pattern of the client of each proxy in a `Forwarded` header (RFC 7239)."""
 
-NAMES = (b"x-forwarded-for", b"forwarded")
+PROXY_HEADERS = (b"x-forwarded-for", b"forwarded")
 """Headers in which a proxy names the client whose request it forwards."""
 
 HOPS = 32
-"""The most proxies that a request may pass through."""
+"""Most proxies that a request may pass through."""
 
 
 class Addresses:
@@ -32,11 +32,12 @@ class Addresses:
         self._warned = False
 
     def of(self, peer: str | None, headers: Headers) -> str | None:
-        """The client's address, as `client_of` gives it; None where it is not distinguishable."""
+        """Return the client's address, as `client_of` gives it; None where it is not
+        distinguishable."""
         near = _parsed(peer or "")
         if near is None:
             return None
-        forwarded = [(name, value) for name, value in headers if name in NAMES]
+        forwarded = [(name, value) for name, value in headers if name in PROXY_HEADERS]
         if self._is_trusted(near):
             return self._forwarded(near, forwarded)
         if forwarded and not self._trusted and not near.is_global:
@@ -44,14 +45,16 @@ class Addresses:
         return client_of(near)
 
     def _forwarded(self, near: IpAddress, forwarded: list[tuple[bytes, bytes]]) -> str | None:
-        """The nearest hop that is not a trusted proxy. Of two headers, the client may have written
-        one: then the proxy's own address counts."""
+        """Return the nearest hop that is not a trusted proxy. Of two headers, the client may have
+        written one: then the proxy's own address counts."""
         if not forwarded:
             return None
         if len({name for name, _ in forwarded}) > 1:
             return client_of(near)
         text = b",".join(value for _, value in forwarded).decode("latin-1")
-        hops = text.split(",") if forwarded[0][0] == NAMES[0] else FORWARDED_FOR.findall(text)
+        hops = (
+            text.split(",") if forwarded[0][0] == PROXY_HEADERS[0] else FORWARDED_FOR.findall(text)
+        )
         for hop in hops[: -HOPS - 1 : -1]:
             found = _parsed(hop)
             if found is None:
@@ -76,7 +79,7 @@ class Addresses:
 
 
 def _parsed(text: str) -> IpAddress | None:
-    """Of `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`."""
+    """Parse `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1` or `[2001:db8::1]:80`."""
     text = text.strip().strip('"')
     if text.startswith("["):
         text = text[1:].partition("]")[0]
@@ -86,7 +89,7 @@ def _parsed(text: str) -> IpAddress | None:
 
 
 def address_of(text: str) -> IpAddress | None:
-    """The address, as IPv4 where it can be; None for a name."""
+    """Return the address, as IPv4 where it can be; None for a name."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
@@ -97,14 +100,14 @@ def address_of(text: str) -> IpAddress | None:
 
 
 def client_of(address: IpAddress) -> str:
-    """The address, or of IPv6 the 64 bits that all addresses of one client share."""
+    """Return the address, or of IPv6 the 64 bits that all addresses of one client share."""
     if address.version == 4:
         return str(address)
     return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def network_of(text: str) -> IpNetwork:
-    """Raises ValueError."""
+    """Parse a network. Raises ValueError."""
     try:
         return ipaddress.ip_network(text.strip(), strict=False)
     except ValueError as fault:

@@ -10,7 +10,7 @@ from typing import Final
 logger = logging.getLogger(__name__)
 
 PRIVATE: Final = 0o600
-OTHERS: Final = 0o077
+OTHERS_MODE: Final = 0o077
 
 
 def create_private(path: Path) -> None:
@@ -35,10 +35,10 @@ def keep_private(path: Path) -> None:
     except FileNotFoundError:
         return
     mode = stat.S_IMODE(found.st_mode)
-    if not mode & OTHERS or not stat.S_ISREG(found.st_mode):
+    if not mode & OTHERS_MODE or not stat.S_ISREG(found.st_mode):
         return
     if found.st_uid == os.geteuid():
-        path.chmod(mode & ~OTHERS)
+        path.chmod(mode & ~OTHERS_MODE)
         logger.info("%s had mode %04o: others may no longer read it", path, mode)
     else:
         logger.warning("%s has mode %04o and another owner: others may read it", path, mode)

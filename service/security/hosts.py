@@ -14,24 +14,24 @@ from urllib.parse import urlsplit
 
 from service.security.addresses import address_of
 
-REMEMBERED: Final = 256
+REMEMBERED_HOSTS: Final = 256
 """Values of `Host` whose verdicts are cached: a client repeats its own."""
 
 WRITTEN: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
-NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
+HOST_NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_-]+)*")
 
 FOREIGN: Final = {b"cross-site", b"same-site"}
 """Values of `Sec-Fetch-Site` in a request by a page of another origin."""
 
 
 def host_of(text: str) -> str:
-    """A host as a setting lists it: a name, `*.` and a name, or an address.
+    """Return a host as a setting lists it: a name, `*.` and a name, or an address.
 
     Raises ValueError for anything else.
     """
     text = text.strip().lower()
     bare = text.removeprefix("[").removesuffix("]")
-    if address_of(bare) is None and not NAME.fullmatch(text):
+    if address_of(bare) is None and not HOST_NAME.fullmatch(text):
         raise ValueError(
             "write each host as forage.example, *.forage.example or 10.0.0.7: no scheme, no port"
         )
@@ -39,7 +39,7 @@ def host_of(text: str) -> str:
 
 
 def origin_of(text: str) -> str:
-    """An origin as browsers send it: scheme, host, and a port that is not the scheme's own.
+    """Return an origin as browsers send it: scheme, host, and a port that is not the scheme's own.
 
     Raises ValueError for anything else, `*` and `null` included.
     """
@@ -68,7 +68,8 @@ class Hosts:
         *,
         keys: bool = False,
     ) -> None:
-        """
+        """Allow the hosts of a service.
+
         listen    address or name that the service listens on
         allowed   as `host_of` gives them
         origins   whose pages may change something, as `origin_of` gives them
@@ -83,11 +84,11 @@ class Hosts:
         self._anywhere = bound is not None and bound.is_unspecified
         self._suffixes = tuple(each[1:] for each in allowed if each.startswith("*."))
         self._origins = frozenset(each.encode() for each in origins)
-        self._known = lru_cache(REMEMBERED)(self._judge)
+        self._known = lru_cache(REMEMBERED_HOSTS)(self._judge)
 
     def serves(self, hosts: Sequence[bytes]) -> bool:
-        """Whether a request with these values of `Host` is for this service. Without any it is: no
-        browser sends that."""
+        """Say whether a request with these values of `Host` is for this service. Without any it is:
+        no browser sends that."""
         if not self.checked or not hosts:
             return True
         return len(hosts) == 1 and self._known(hosts[0])
@@ -95,7 +96,7 @@ class Hosts:
     def is_foreign(
         self, origins: Sequence[bytes], hosts: Sequence[bytes], scheme: str, site: bytes | None
     ) -> bool:
-        """Whether a page of another origin sent a request, according to its browser.
+        """Say whether a page of another origin sent a request, according to its browser.
 
         origins   values of `Origin`; the browser sends one with all but GET and HEAD
         site      value of `Sec-Fetch-Site`
@@ -107,7 +108,8 @@ class Hosts:
         return site in FOREIGN
 
     def _own(self, origins: Sequence[bytes], host: bytes, scheme: str) -> bool:
-        """Whether the service serves the page itself. A proxy may terminate TLS in front of it."""
+        """Say whether the service serves the page itself. A proxy may terminate TLS in front of
+        it."""
         host = host.lower()
         own = (b"https://" + host, scheme.encode() + b"://" + host)
         return all(origin in own for origin in origins)

@@ -37,22 +37,22 @@ from service.definition.members import parse_json, repeated
 from service.errors import ConfigurationError, Fault
 from service.features.declaration import Name
 from service.security.hosts import origin_of
-from service.security.profile import FREE, STRICT, Profile
+from service.security.profile import STRICT, UNLIMITED, Profile
 from service.security.rates import Rate
 
 KeyScope = Literal["select", "reward", "admin", "metrics"]
 
-PREFIX = "fk"
+KEY_PREFIX = "fk"
 ID_BYTES, SECRET_BYTES = 8, 32
-LONGEST = len(PREFIX) + 2 + 2 * (ID_BYTES + SECRET_BYTES)
+API_KEY_CHARACTERS = len(KEY_PREFIX) + 2 + 2 * (ID_BYTES + SECRET_BYTES)
 """Characters of a key."""
-ID = slice(len(PREFIX) + 1, len(PREFIX) + 1 + 2 * ID_BYTES)
-"""Where in it the id stands."""
+ID = slice(len(KEY_PREFIX) + 1, len(KEY_PREFIX) + 1 + 2 * ID_BYTES)
+"""Place of the id in a key."""
 
 PUBLIC: frozenset[KeyScope] = frozenset({"select", "reward"})
 """Scopes of a key that everybody can read in a page's source."""
 
-Known = TypeVar("Known")
+Attached = TypeVar("Attached")
 
 
 def _checked_rate(text: str) -> str:
@@ -81,7 +81,7 @@ class KeyProfile(BaseModel):
     rate_per_unit: ProfileRate | None = None
 
     def over(self, kind: Profile) -> Profile:
-        """The profile of its kind, changed by the settings that are given here."""
+        """Return the profile of its kind, changed by the settings that are given here."""
         changes: dict[str, object] = {}
         for name, value in self.model_dump(exclude_none=True).items():
             match name:
@@ -99,7 +99,7 @@ class KeyProfile(BaseModel):
         return structs.replace(kind, **changes) if changes else kind
 
 
-class Key(BaseModel):
+class ApiKey(BaseModel):
     """One key, as the file describes it.
 
     experiments   it is good for these alone; None: for all
@@ -135,7 +135,7 @@ class Key(BaseModel):
         return rate
 
     @model_validator(mode="after")
-    def _fits(self) -> "Key":
+    def _fits(self) -> "ApiKey":
         if not self.scopes or self.experiments == ():
             raise ValueError("a key names one scope at least, and one experiment if any")
         if self.origins and not PUBLIC.issuperset(self.scopes):
@@ -151,7 +151,7 @@ class Key(BaseModel):
     @property
     def limits(self) -> Profile:
         """One with origins is public, and strict unless it says otherwise."""
-        kind = STRICT if self.origins else FREE
+        kind = STRICT if self.origins else UNLIMITED
         return kind if self.profile is None else self.profile.over(kind)
 
     def state(self, now: datetime) -> str:
@@ -164,7 +164,7 @@ class KeyFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     version: Literal[1] = 1
-    keys: list[Key] = []
+    keys: list[ApiKey] = []
 
     @model_validator(mode="after")
     def _ids_differ(self) -> "KeyFile":
@@ -174,7 +174,8 @@ class KeyFile(BaseModel):
 
 
 def _origin(text: str) -> str:
-    """Raises ValueError for no origin, or one to which a key would travel unencrypted."""
+    """Return an origin. Raises ValueError for none, or one to which a key would travel
+    unencrypted."""
     known = origin_of(text)
     parts = urlsplit(known)
     if parts.scheme == "http" and not loopback(parts.hostname or ""):
@@ -183,46 +184,47 @@ def _origin(text: str) -> str:
 
 
 def mint() -> tuple[str, str]:
-    """A new id, and its key."""
+    """Mint a new id, and its key."""
     key_id = secrets.token_hex(ID_BYTES)
-    return key_id, f"{PREFIX}_{key_id}_{secrets.token_hex(SECRET_BYTES)}"
+    return key_id, f"{KEY_PREFIX}_{key_id}_{secrets.token_hex(SECRET_BYTES)}"
 
 
 def digest_of(text: bytes) -> bytes:
     return sha256(text).digest()
 
 
-class KeyRing(Generic[Known]):
+class KeyRing(Generic[Attached]):
     """Finds what belongs to a key by its text."""
 
-    def __init__(self, known: Iterable[tuple[Key, Known]]) -> None:
-        self._known: dict[bytes, tuple[bytes, Known | None]] = {
+    def __init__(self, known: Iterable[tuple[ApiKey, Attached]]) -> None:
+        self._known: dict[bytes, tuple[bytes, Attached | None]] = {
             key.id.encode(): (bytes.fromhex(key.digest), each) for key, each in known
         }
-        self._nobody: tuple[bytes, Known | None] = bytes(32), None
+        self._nobody: tuple[bytes, Attached | None] = bytes(32), None
 
-    def find(self, text: bytes) -> Known | None:
-        """None for an unknown or wrong key.
+    def find(self, text: bytes) -> Attached | None:
+        """Find the key that a text is; None for an unknown or wrong one.
 
         Every text takes the same work: one digest, one look-up of the id, which is no secret, and
         one comparison in constant time. Digests of texts that differ in one byte have nothing in
         common, so not even an uneven comparison would reveal the secret.
         """
-        given = digest_of(text[: LONGEST + 1])
+        given = digest_of(text[: API_KEY_CHARACTERS + 1])
         digest, known = self._known.get(text[ID], self._nobody)
         return known if compare_digest(given, digest) else None
 
 
 def loopback(host: str) -> bool:
-    """Whether only this machine can connect to the host."""
+    """Say whether only this machine can connect to the host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def read_keys(path: Path) -> list[Key]:
-    """Raises ConfigurationError with the place of each fault, and never the content."""
+def read_keys(path: Path) -> list[ApiKey]:
+    """Read a file of keys. Raises ConfigurationError with the place of each fault, and never the
+    content."""
     try:
         content = path.read_bytes()
     except FileNotFoundError as fault:
@@ -249,9 +251,9 @@ def _listed(path: Path, faults: Sequence[Fault]) -> str:
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[list[Key]]:
-    """The keys of a file, or of a new one, to be changed in place; the file is then replaced whole.
-    Concurrent changes wait. Raises ConfigurationError."""
+def changing(path: Path) -> Iterator[list[ApiKey]]:
+    """Yield the keys of a file, or of a new one, to be changed in place; the file is then replaced
+    whole. Concurrent changes wait. Raises ConfigurationError."""
     try:
         lock = os.open(path.with_name(f"{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as fault:
@@ -266,7 +268,7 @@ def changing(path: Path) -> Iterator[list[Key]]:
 
 
 def _replace(path: Path, content: str) -> None:
-    """In one step. The owner and mode of the old file stay; a new one is private."""
+    """Replace a file in one step. The owner and mode of the old file stay; a new one is private."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         before = path.stat() if path.exists() else None

@@ -34,19 +34,19 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def described(self) -> str:
-        """In a few words: its kind, and its differences from that."""
-        kind = FREE if self.inline and self.named else STRICT
+        """Description in a few words: its kind, and its differences from that."""
+        kind = UNLIMITED if self.inline and self.named else STRICT
         usual = structs.asdict(kind)
         own = [
             f"{name}={value}"
             for name, value in structs.asdict(self).items()
             if value != usual[name]
         ]
-        return " ".join(["all" if kind is FREE else "strict", *own])
+        return " ".join(["all" if kind is UNLIMITED else "strict", *own])
 
     def expect(self, question: SelectRequest) -> None:
-        """Raises Forbidden that names each part of the request that exceeds the limits."""
-        if self is FREE:
+        """Raise Forbidden that names each part of the request that exceeds the limits."""
+        if self is UNLIMITED:
             return
         faults = []
         if question.policy is not None and not self.named:
@@ -61,14 +61,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(value, str) and len(value) > self.text:
                 faults.append(Fault(f"context.{name}", self._too_long))
         if faults:
-            raise Forbidden("this key is not good for all that is asked", faults=faults)
+            raise Forbidden("this key does not permit all that is asked", faults=faults)
 
     @property
     def _too_long(self) -> str:
         return f"this key sends at most {self.text} characters"
 
     def _faults_of(self, arms: RequestedArms) -> list[Fault]:
-        """The first arm of each fault alone."""
+        """Return the first arm of each fault alone."""
         if len(arms) > self.arms:
             return [Fault("arms", f"this key names at most {self.arms} arms")]
         found = []
@@ -82,8 +82,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-FREE = Profile()
-"""Of a secret key, unless it says otherwise: only the limits of the service."""
+UNLIMITED = Profile()
+"""Profile of a secret key, unless it says otherwise: only the limits of the service."""
 
 STRICT = Profile(
     inline=False,
@@ -96,18 +96,18 @@ STRICT = Profile(
     address=Rate.parse("3000/minute"),
     unit=Rate.parse("300/minute"),
 )
-"""Of a key with origins, which everybody can read in a page. A page with two rankings and their
-rewards costs 14: a visitor would have to open 20 a minute to reach the rate of a unit, and 200
-visitors who share an address one a minute each."""
+"""Profile of a key with origins, which everybody can read in a page. A page with two rankings and
+their rewards costs 14: a visitor would have to open 20 a minute to reach the rate of a unit, and
+200 visitors who share an address one a minute each."""
 
-ARMS, RANKED_ARMS, SLOTS, INLINE_ARMS = 100, 12, 10, 15
-"""How many arms, arms that are ranked for several slots, such slots, and arms outside the catalogue
-cost as much as one choice over 50 arms, which takes 0.2 ms from its bytes to its answer. Measured,
-512 draws: 10,000 arms take 6 ms and 0.3 MB of the log (101), 10,000 ranked for 100 slots 100 to
-600 ms (945), 10,000 outside the catalogue 120 ms more (612 more)."""
+ARMS_PER_CHOICE, RANKED_ARMS_PER_CHOICE, SLOTS_PER_CHOICE, INLINE_ARMS_PER_CHOICE = 100, 12, 10, 15
+"""Numbers of arms, of arms that are ranked for several slots, of such slots, and of arms outside
+the catalogue that cost as much as one choice over 50 arms, which takes 0.2 ms from its bytes to its
+answer. Measured, 512 draws: 10,000 arms take 6 ms and 0.3 MB of the log (101), 10,000 ranked for
+100 slots 100 to 600 ms (945), 10,000 outside the catalogue 120 ms more (612 more)."""
 
 
 def cost(arms: int, slots: int, inline: int = 0) -> int:
-    """Of a decision, in choices over 50 arms."""
-    ranked = arms / RANKED_ARMS + slots / SLOTS if slots > 1 else 0.0
-    return int(1 + arms / ARMS + ranked + inline / INLINE_ARMS)
+    """Return the cost of a decision, in choices over 50 arms."""
+    ranked = arms / RANKED_ARMS_PER_CHOICE + slots / SLOTS_PER_CHOICE if slots > 1 else 0.0
+    return int(1 + arms / ARMS_PER_CHOICE + ranked + inline / INLINE_ARMS_PER_CHOICE)

@@ -6,20 +6,21 @@ from typing import NamedTuple, Self
 
 from service.clock import SYSTEM, Clock
 
-UNITS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+RATE_UNITS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 """Seconds in each unit of time of a rate."""
 
 RATE = re.compile(
-    rf"(\d{{1,9}})\s*(?:/|per\s)\s*(?:(\d{{1,9}})\s*)?({'|'.join(UNITS)})s?",
+    rf"(\d{{1,9}})\s*(?:/|per\s)\s*(?:(\d{{1,9}})\s*)?({'|'.join(RATE_UNITS)})s?",
     re.ASCII | re.IGNORECASE,
 )
 
-MOST, SHARED = 100_000, 4_096
-"""Callers with a counter of their own in windows of one length, and the counters that all further
-ones share: 8 MB a window and as much for the previous one. Addresses and units have no end."""
+MOST_CALLERS, SHARED_COUNTERS = 100_000, 4_096
+"""Most callers with a counter of their own in windows of one length, and the counters that all
+further ones share: 8 MB a window and as much for the previous one. Addresses and units have no
+end."""
 
-ROUNDING = 1e-6
-"""Seconds, at most: 17 must not become 16.999."""
+WAIT_ROUNDING_S = 1e-6
+"""Most seconds by which a wait is off: 17 must not become 16.999."""
 
 
 class Rate(NamedTuple):
@@ -35,17 +36,17 @@ class Rate(NamedTuple):
         if found is None:
             raise ValueError(
                 f'{text!r} is no rate, such as "100/second" or "5000 per 2 hours" '
-                f"(units: {', '.join(UNITS)})"
+                f"(units: {', '.join(RATE_UNITS)})"
             )
         amount, count, unit = found.groups()
-        rate = cls(int(amount), int(count or 1) * UNITS[unit.lower()])
+        rate = cls(int(amount), int(count or 1) * RATE_UNITS[unit.lower()])
         if not all(rate):
             raise ValueError("a rate lets one request through at least")
         return rate
 
     def __str__(self) -> str:
-        unit = next(unit for unit in reversed(UNITS) if self.seconds % UNITS[unit] == 0)
-        count = self.seconds // UNITS[unit]
+        unit = next(unit for unit in reversed(RATE_UNITS) if self.seconds % RATE_UNITS[unit] == 0)
+        count = self.seconds // RATE_UNITS[unit]
         return f"{self.amount}/{unit}" if count == 1 else f"{self.amount} per {count} {unit}s"
 
 
@@ -84,8 +85,8 @@ class Rates:
         window = self._windows[kind, seconds]
         window.turn_to(int(index))
         key = hash(who)
-        if key not in window.counts and len(window.counts) >= MOST:
-            key %= SHARED
+        if key not in window.counts and len(window.counts) >= MOST_CALLERS:
+            key %= SHARED_COUNTERS
         now, before = window.counts.get(key, 0), window.previous.get(key, 0)
         overlap = 1 - elapsed / seconds
         free = rate.amount - cost - now
@@ -96,7 +97,9 @@ class Rates:
             wait = overlap - (free + 1) / before
         else:  # not in this window: what was counted in it will be what was before
             wait = overlap + 1 - min(1.0, (rate.amount - cost + 1) / now)
-        return int(wait * seconds + ROUNDING) + 1  # at that very moment, it is still too much
+        return (
+            int(wait * seconds + WAIT_ROUNDING_S) + 1
+        )  # at that very moment, it is still too much
 
     @property
     def counters(self) -> int:

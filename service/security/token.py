@@ -26,11 +26,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from service.errors import Invalid
 
 FORMAT = b"\x01"
-LIMIT = 1_024
-"""Characters of a token; what was shown stays in the decision row where it would not fit."""
+TOKEN_CHARACTERS = 1_024
+"""Most characters of a token; what was shown stays in the decision row where it would not fit."""
 
 FINGERPRINT_CHARACTERS = 6
-"""At the start of a unit's hash; they name the secret."""
+"""Characters at the start of a unit's hash that name the secret."""
 
 _HEADER = 1 + 4 + 16 + 8
 _ID = 16
@@ -38,7 +38,7 @@ _URLSAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/
 
 
 class ShownArm(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """x: float64 bytes of the base features."""
+    """Shown arm, as a token holds it. x: float64 bytes of the base features."""
 
     arm: str
     propensity: float
@@ -73,7 +73,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def position(self) -> int:
-        """Of the log, at which the decision was made; 0 where it was made elsewhere."""
+        """Position of the log at which the decision was made; 0 where it was made elsewhere."""
         position = self.model_version.rpartition("@")[2]
         return int(position) if position.isdecimal() else 0
 
@@ -91,12 +91,12 @@ class TokenSealer:
     """
 
     def __init__(self, secrets: Sequence[bytes], rng: Random | None = None) -> None:
-        """rng: of nonces, by default that of the operating system."""
+        """Use these secrets. rng: of nonces, by default that of the operating system."""
         self._rng = rng or SystemRandom()
         self.use(secrets)
 
     def use(self, secrets: Sequence[bytes]) -> None:
-        """These from now on. Raises ValueError."""
+        """Use these secrets from now on. Raises ValueError."""
         if not secrets or any(len(secret) < 16 for secret in secrets):
             raise ValueError("a token secret has at least 16 bytes")
         self._secrets = {_fingerprint(secret): secret for secret in secrets}
@@ -115,17 +115,19 @@ class TokenSealer:
         self.rotated = len(secrets) > 1
 
     def is_own(self, token: str) -> bool:
-        """Whether this process has sealed a token, since its secrets last changed."""
+        """Say whether this process has sealed a token, since its secrets last changed."""
         return token.startswith(text_of(self._prefix))
 
     def seal(self, ticket: Ticket) -> str:
-        """At most LIMIT characters where what was shown is short enough or left out."""
+        """Seal a ticket, in at most LIMIT characters where what was shown is short enough or left
+        out."""
         header = self._prefix + next(self._counter).to_bytes(8, "big")
         sealed = self._own.encrypt(b"\0\0\0\0" + header[-8:], _encode(ticket), header)
         return text_of(header + sealed)
 
     def open(self, token: str) -> Ticket:
-        """Raises Invalid for anything that no process with one of these secrets has sealed."""
+        """Open a token. Raises Invalid for anything that no process with one of these secrets has
+        sealed."""
         try:
             padded = token.encode("ascii").translate(_STANDARD) + b"=" * (-len(token) % 4)
             raw = binascii.a2b_base64(padded)
@@ -143,7 +145,7 @@ class TokenSealer:
             raise _refusal() from fault
 
     def unit_hash(self, unit: str) -> str:
-        """A unit as the log may hold it: keyed, so that it cannot be guessed back."""
+        """Return a unit as the log may hold it: keyed, so that it cannot be guessed back."""
         mark, key = self._unit_key
         return mark + _keyed(key, unit)
 
@@ -152,15 +154,15 @@ class TokenSealer:
         return [mark + _keyed(key, unit) for mark, key in self._unit_keys.items()]
 
     def knows_secret_of(self, unit_hash: str) -> bool:
-        """Whether one of these secrets made this hash."""
+        """Say whether one of these secrets made this hash."""
         return unit_hash[:FINGERPRINT_CHARACTERS] in self._unit_keys
 
     def request_ids(
         self, experiment: str, first_schema: int, key: str, erased: AbstractSet[str]
     ) -> list[str]:
-        """The id of the decision that a client's idempotency key stands for, on every process; then
-        the ids that it had under the other secrets. An experiment that is deleted and defined again
-        has another first schema, and other ids.
+        """Return the id of the decision that a client's idempotency key stands for, on every
+        process; then the ids that it had under the other secrets. An experiment that is deleted and
+        defined again has another first schema, and other ids.
 
         erased   ids that no decision may have again: the key then stands for the next ones
         """
@@ -178,7 +180,7 @@ def _keyed(key: bytes, text: str) -> str:
 
 
 def text_of(raw: bytes) -> str:
-    """base64url without padding."""
+    """Encode as base64url without padding."""
     return binascii.b2a_base64(raw, newline=False).translate(_URLSAFE).rstrip(b"=").decode()
 
 
@@ -191,7 +193,7 @@ def _fingerprint(secret: bytes) -> bytes:
 
 
 def bytes_of(x: Sequence[float]) -> bytes:
-    """As `ShownArm.x` has them."""
+    """Encode a row as `ShownArm.x` has it."""
     return _floats(len(x)).pack(*x)
 
 

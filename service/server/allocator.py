@@ -5,8 +5,8 @@ import ctypes
 from typing import Final
 
 KEPT_BYTES: Final = 32 << 20
-"""Largest array that glibc serves from freed memory. By default it asks the kernel for each array
-above 128 KiB, page by page: 64 decisions of a net took 8.0 ms instead of 4.6."""
+"""Bytes of the largest array that glibc serves from freed memory. By default it asks the kernel for
+each array above 128 KiB, page by page: 64 decisions of a net took 8.0 ms instead of 4.6."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 

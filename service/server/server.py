@@ -15,7 +15,7 @@ import uvicorn
 from service.http.services import Services
 
 HANDSHAKE_SECONDS: Final = 0.1
-"""Time for connections whose handshake is under way: closing the socket would reset them."""
+"""Seconds for connections whose handshake is under way: closing the socket would reset them."""
 
 SO_ATTACH_FILTER: Final = 26
 NO_NEW_CONNECTIONS: Final = (

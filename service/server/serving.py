@@ -24,18 +24,19 @@ from service.training import TORCH, can_train, expect_torch
 logger = logging.getLogger("forage")
 
 SWITCH_SECONDS = 0.0002
-"""Longest that a thread waits for the interpreter. The log's writer thread returns from the disk
-about ten times a commit; Python's own 5 ms would make each return a pause."""
+"""Longest that a thread waits for the interpreter, in seconds. The log's writer thread returns from
+the disk about ten times a commit; Python's own 5 ms would make each return a pause."""
 
 LISTENERS = 16
 """Listeners on the one socket. libuv accepts one connection per listener in each turn of the event
 loop: under load a turn takes tens of milliseconds, and new clients would wait for seconds."""
 
 UNREAD_MS = 30_000
-"""The kernel closes a connection whose client takes nothing of its answer for this time."""
+"""Milliseconds after which the kernel closes a connection whose client takes nothing of its
+answer."""
 
 REQUEST_SECONDS = 10
-"""Time for the requests under way once the service stops."""
+"""Seconds for the requests under way once the service stops."""
 
 COLLECTIONS = (20_000, 20, 20)
 """Thresholds of the garbage collector. A decision makes about fifty objects that it counts and none
@@ -142,7 +143,7 @@ async def _keep_training(settings: Settings, port: int, access: Access) -> None:
     environment = {**os.environ, "FORAGE_STORE": settings.store}
     environment.pop("FORAGE_STORE_FILE", None)
     if access.required:
-        environment["FORAGE_KEY"] = access.lend("trainer", "admin")
+        environment["FORAGE_KEY"] = access.issue_process_key("trainer", "admin")
         environment.pop("FORAGE_KEY_FILE", None)
     while True:
         # A session of its own: an interrupt at the terminal is for this process, which ends both.

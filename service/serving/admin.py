@@ -29,7 +29,7 @@ from service.features.view import View
 from service.log.log import Log
 from service.log.replay import Pace, erasures, record_at, skip_mark, skipped_positions
 from service.log.stores import Store
-from service.log.stores.base import Append, Blob, Known
+from service.log.stores.base import Append, Blob, MarkConflict
 from service.naming import listed, not_found, quoted
 from service.observability.logs import log_change
 from service.serving.probing import expect_sound, rows_of
@@ -53,7 +53,7 @@ from service.state.succession import obstacle
 
 logger = logging.getLogger(__name__)
 
-SETTINGS = {
+SETTING_BOUNDS = {
     "alpha": (1e-9, 1e6),
     "ridge": (1e-9, 1e9),
     "noise": (1e-9, LARGEST_REWARD),
@@ -63,7 +63,7 @@ SETTINGS = {
 far from overflow."""
 
 
-class Plan(NamedTuple):
+class DefinitionPlan(NamedTuple):
     """A definition that is checked and not logged yet.
 
     state      of the experiment as it is
@@ -80,7 +80,7 @@ class Plan(NamedTuple):
     changes: Difference
 
     def expect_arms(self) -> None:
-        """Raises Conflict where the catalogue would be emptied: whoever leaves out `arms` may not
+        """Raise Conflict where the catalogue would be emptied: whoever leaves out `arms` may not
         mean it."""
         if self.created or not self.state.arms or self.definition.arms:
             return
@@ -93,7 +93,8 @@ class Plan(NamedTuple):
 
 
 class Admin:
-    """memory_bytes: estimated memory that an experiment may take."""
+    """Changes of definitions, arms and policies. memory_bytes: estimated memory that an experiment
+    may take."""
 
     def __init__(self, log: Log, store: Store, memory_bytes: int) -> None:
         self._log, self._store, self._memory_bytes = log, store, memory_bytes
@@ -108,7 +109,7 @@ class Admin:
         if_match: int | None = None,
         *,
         replace: bool = False,
-    ) -> tuple[State, Plan]:
+    ) -> tuple[State, DefinitionPlan]:
         """Define an experiment, first or anew. Raises as `plan`, and Conflict where the definition
         would empty the catalogue, or another one came between.
 
@@ -124,7 +125,7 @@ class Admin:
 
     async def define_policy(
         self, name: str, policy: str, settings: AnyPolicy, by: str, if_match: int | None = None
-    ) -> tuple[State, Plan]:
+    ) -> tuple[State, DefinitionPlan]:
         """Create a policy, or give it other settings. Raises as `plan_policy`, or Conflict where
         another definition came between."""
         plan = await self.plan_policy(name, policy, settings, if_match)
@@ -134,8 +135,10 @@ class Admin:
         await self._append_revision(plan.state, event, f"policy {policy} defined")
         return await self._log.replicas.discover(name), plan
 
-    async def plan(self, name: str, definition: Definition, if_match: int | None = None) -> Plan:
-        """What a definition would do.
+    async def plan(
+        self, name: str, definition: Definition, if_match: int | None = None
+    ) -> DefinitionPlan:
+        """Plan what a definition would do.
 
         Other features start a new schema version. Policies keep what they learned of the columns
         that stay, unless a setting of the head or an input of a net changed (`succession`).
@@ -145,9 +148,9 @@ class Admin:
 
     async def plan_policy(
         self, name: str, policy: str, settings: AnyPolicy, if_match: int | None = None
-    ) -> Plan:
-        """What a new policy, or other settings of one, would do. Raises as `plan`, and NotFound
-        where there is no such experiment."""
+    ) -> DefinitionPlan:
+        """Plan what a new policy, or other settings of one, would do. Raises as `plan`, and
+        NotFound where there is no such experiment."""
         state = await self._present(name)
         if state.deleted:
             raise NotFound(f"there is no experiment {quoted(name)}", path="experiment")
@@ -163,7 +166,9 @@ class Admin:
         await self._log.replicas.catch_up(name)
         return await self._log.replicas.discover(name)
 
-    async def _plan(self, state: State, definition: Definition, if_match: int | None) -> Plan:
+    async def _plan(
+        self, state: State, definition: Definition, if_match: int | None
+    ) -> DefinitionPlan:
         created = state.deleted
         definition = definition.completed()
         self.check(definition)
@@ -182,7 +187,7 @@ class Admin:
         }
         if not created:
             restarts |= _moved_aside(state.definition, definition)
-        return Plan(state, created, event, definition, restarts, changes)
+        return DefinitionPlan(state, created, event, definition, restarts, changes)
 
     async def share(
         self, state: State, policy: str, share: float, by: str, if_match: int | None = None
@@ -221,7 +226,7 @@ class Admin:
         self, state: State, event: ExperimentDefined | ExperimentDeleted | PolicyReset, what: str
     ) -> None:
         entry = Append(state.name, encode_event(event), {f"revision/{event.revision}": ""})
-        if isinstance(await self._log.committer.append(entry, event), Known):
+        if isinstance(await self._log.committer.append(entry, event), MarkConflict):
             raise Conflict(f"revision {event.revision} was defined by someone else meanwhile")
         log_change(state.name, f"{what}, revision {event.revision}", event.by)
 
@@ -232,7 +237,7 @@ class Admin:
 
     @staticmethod
     def check(definition: Definition) -> None:
-        """Raises Invalid for faults of arms and widths, which `Definition` does not check, and for
+        """Raise Invalid for faults of arms and widths, which `Definition` does not check, and for
         numbers that are too large."""
         _expect_moderate(definition)
         schema = Schema(definition.features)
@@ -275,7 +280,8 @@ class Admin:
         log_change(state.name, f"arms set: {listed(arms)}", by)
 
     async def remove_arm(self, state: State, arm: str, by: str) -> None:
-        """No longer chosen; what was shown of it can still be rewarded. Raises NotFound."""
+        """Remove an arm: it is no longer chosen; what was shown of it can still be rewarded. Raises
+        NotFound."""
         if arm not in state.arms:
             raise not_found("arm", arm, state.arms)
         event = ArmRemoved(at=self._log.clock.now(state), by=by, arm=arm)
@@ -325,7 +331,7 @@ class Admin:
         mark = f"staged/{policy}/{learner.born}/{version.number}"
         entry = Append(state.name, encode_event(event), {mark: digest})
         outcome = await self._log.committer.append(entry, event)
-        if isinstance(outcome, Known) and outcome.marks[mark].value != digest:
+        if isinstance(outcome, MarkConflict) and outcome.marks[mark].value != digest:
             raise Conflict("another artifact was staged as this version")
         log_change(state.name, f"version {version.number} of {policy} staged", by)
         return version.number
@@ -377,7 +383,7 @@ def _moved_aside(before: Definition, after: Definition) -> dict[str, str]:
 
 
 def _expect_moderate(definition: Definition) -> None:
-    """Raises Invalid for numbers with which sums or scores would overflow, or squares vanish."""
+    """Raise Invalid for numbers with which sums or scores would overflow, or squares vanish."""
     rules = definition.reward
     if rules.range[1] - rules.range[0] < SMALLEST_RANGE:
         raise Invalid(f"must be at least {SMALLEST_RANGE:g} wide", path="reward.range")
@@ -387,10 +393,10 @@ def _expect_moderate(definition: Definition) -> None:
         for end in ends
     ]
     for name, policy in definition.policies.items():
-        values = policy.model_dump(include=set(SETTINGS))
+        values = policy.model_dump(include=set(SETTING_BOUNDS))
         bounded += [
             (f"policies.{name}.{setting}", values.get(setting) or None, low, high)
-            for setting, (low, high) in SETTINGS.items()
+            for setting, (low, high) in SETTING_BOUNDS.items()
         ]
     for path, value, low, high in bounded:
         if isinstance(value, float) and not low <= value <= high:
@@ -398,8 +404,8 @@ def _expect_moderate(definition: Definition) -> None:
 
 
 def _folded(name: str, event: ExperimentDefined) -> State:
-    """An empty state with this definition. Raises Invalid where it cannot be folded, whatever the
-    cause is: no replica could serve it."""
+    """Fold a definition into an empty state. Raises Invalid where that fails, whatever the cause
+    is: no replica could serve it."""
     state = State(name)
     try:
         state.apply(1, event)
@@ -409,7 +415,8 @@ def _folded(name: str, event: ExperimentDefined) -> State:
 
 
 def _judged(learner: Learner, artifact: bytes, x: Array) -> tuple[Version, Meta]:
-    """An uploaded version and its trainer's metadata. Raises Damaged, UnknownSchema, or Invalid."""
+    """Return an uploaded version and its trainer's metadata. Raises Damaged, UnknownSchema, or
+    Invalid."""
     with np.errstate(all="ignore"):  # what overflows is refused
         meta = read_meta(artifact)
         if not learner.settings.has_net and not meta.get("without"):
@@ -422,7 +429,7 @@ def _judged(learner: Learner, artifact: bytes, x: Array) -> tuple[Version, Meta]
 
 
 def find(state: State, policy: str) -> Learner:
-    """Raises NotFound."""
+    """Find a policy's learner. Raises NotFound."""
     learner = state.learners.get(policy)
     if learner is None:
         raise no_policy(state, policy)

@@ -15,22 +15,22 @@ from service.features.view import View
 
 logger = logging.getLogger(__name__)
 
-SCANNED = 20_000
-"""A catalogue of so many arms is scanned: a millisecond for nine vectors of 32 columns."""
+SCANNED_ARMS = 20_000
+"""Most arms of a catalogue that is scanned: a millisecond for nine vectors of 32 columns."""
 
 CHANGED = 5_000
-"""Arms that change before the file is built again; a search scans them."""
+"""Changed arms after which the file is built again; a search scans them."""
 
-CHUNK = 8_192
+ARMS_PER_STEP = 8_192
 """Arms that one step of a load, a scan or a build covers, between which other threads can run."""
 
 TRAINED, ROUNDS = 40, 5
 """Arms per list from which k-means finds the centers, and its rounds."""
 
 PROBED = 30
-"""Lists that a search probes for each vector, at least. Of 1,000,000 arms of 2,000 kinds in 4,000
-lists it finds 0.984 of what an exact search finds, in 0.8 ms for nine vectors; of 100,000 arms that
-lie nowhere near another, 0.54."""
+"""Least lists that a search probes for each vector. Of 1,000,000 arms of 2,000 kinds in 4,000 lists
+it finds 0.984 of what an exact search finds, in 0.8 ms for nine vectors; of 100,000 arms that lie
+nowhere near another, 0.54."""
 
 BLOCKS = 16
 """Blocks of scores per wanted one, whose maxima bound the search for the largest."""
@@ -86,9 +86,9 @@ class _InvertedFile:
         training.min_points_per_centroid, training.max_points_per_centroid = 1, TRAINED
         sample = np.random.default_rng(1).permutation(count)[: TRAINED * lists]
         self._file.train(np.vstack([vectors[:, sample], rest[sample]]).T.copy())
-        self._file.nprobe = max(PROBED, round(SCANNED / 9 / count * lists))
-        for start in range(0, count, CHUNK):
-            some = slice(start, start + CHUNK)
+        self._file.nprobe = max(PROBED, round(SCANNED_ARMS / 9 / count * lists))
+        for start in range(0, count, ARMS_PER_STEP):
+            some = slice(start, start + ARMS_PER_STEP)
             self._file.add(np.vstack([vectors[:, some], rest[some]]).T.copy())
 
     def search(self, queries: Single, count: int) -> Index:  # (q, width) -> (n,)
@@ -111,7 +111,7 @@ class ArmIndex:
     such an arm, or miss it.
     """
 
-    def __init__(self, view: View, *, scanned: int = SCANNED) -> None:
+    def __init__(self, view: View, *, scanned: int = SCANNED_ARMS) -> None:
         self._products = _Products(view)
         self._scanned = scanned
         self._ids: list[str] = []
@@ -133,7 +133,7 @@ class ArmIndex:
     def load(self, rows: Mapping[str, Array]) -> None:
         """Add a whole catalogue. 1,000,000 arms of 32 columns: some seconds."""
         entries = iter(rows.items())
-        while some := dict(islice(entries, CHUNK)):
+        while some := dict(islice(entries, ARMS_PER_STEP)):
             self.change(some)
 
     def change(self, rows: Mapping[str, Array | None]) -> None:
@@ -253,8 +253,8 @@ class ArmIndex:
     def scan(self, weights: Array, count: int) -> Index:
         """Compare every arm, in any thread."""
         queries, vectors = self._products.queries(weights), self._vectors[:, : len(self._ids)]
-        starts = range(0, vectors.shape[1], CHUNK)
-        chunks = [vectors[:, start : start + CHUNK] for start in starts]
+        starts = range(0, vectors.shape[1], ARMS_PER_STEP)
+        chunks = [vectors[:, start : start + ARMS_PER_STEP] for start in starts]
         bests = [_best(queries @ chunk, count) for chunk in chunks]
         numbers = np.concatenate([start + best for start, best in zip(starts, bests, strict=True)])
         return numbers[_best(queries @ vectors[:, numbers], count)] if len(bests) > 1 else numbers

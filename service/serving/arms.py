@@ -10,21 +10,22 @@ from service.naming import listed, quoted, repeated, suggestion
 from service.state.fold import State
 
 Found = tuple[Candidates, dict[str, InlineArm]]
-"""The candidates, and those of them outside the catalogue."""
+"""Candidates, and those of them outside the catalogue."""
 
-AT_ONCE = 100
+INLINE_ARMS_AT_ONCE = 100
 """Inline arms that are encoded on the event loop, in 2 to 4 ms."""
 
 
 def are_many(arms: RequestedArms | None) -> bool:
-    """Whether encoding them takes long."""
-    if arms is None or len(arms) <= AT_ONCE:
+    """Say whether the arms bring so many features of their own that encoding them takes long."""
+    if arms is None or len(arms) <= INLINE_ARMS_AT_ONCE:
         return False
-    return sum(isinstance(arm, InlineArm) for arm in arms) > AT_ONCE
+    return sum(isinstance(arm, InlineArm) for arm in arms) > INLINE_ARMS_AT_ONCE
 
 
 def find(state: State, arms: RequestedArms | None, most: int) -> Found:
-    """Raises Invalid that names each fault, or where there are more than `most`."""
+    """Find the arms of a request. Raises Invalid that names each fault, or where there are more
+    than `most`."""
     if arms is None:
         if not state.arms:
             raise Invalid("the catalogue is empty: name arms with features", path="arms")
@@ -83,7 +84,7 @@ class _Mixture:
                 self._faults.append(Fault(path, f"{quoted(arm)} is not in the catalogue{near}"))
 
     def found(self) -> Found:
-        """Raises Invalid that names each fault."""
+        """Return what was found. Raises Invalid that names each fault."""
         if len(set(self._ids)) < len(self._ids):
             twice = listed(repeated(self._ids))
             self._faults.append(Fault("arms", f"given more than once: {twice}"))

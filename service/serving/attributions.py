@@ -15,15 +15,15 @@ from service.features.schema import Array
 from service.state.learner import Learner
 
 MOST_CANDIDATES = 20
-"""The likeliest candidates, whose features are attributed beside those of the shown arms: that
-takes a mean per feature."""
+"""Likeliest candidates whose features are attributed beside those of the shown arms: that takes a
+mean per feature."""
 
 MOST_FEATURES = 6
 
 
 class Moved(BaseModel):
     feature: str | None = Field(
-        description="With its value, where it is a category; null: all smaller ones together."
+        description="Name, with the value of a category; null: all smaller ones together."
     )
     contribution: float = Field(
         description="What the mean would lose without it. Of a linear head and of `auto` these add "
@@ -33,13 +33,13 @@ class Moved(BaseModel):
 
 class MemberAnswer(BaseModel):
     member: str = Field(description="A regression of `auto`.")
-    weight: float = Field(description="By how well it predicted the latest rewards.")
+    weight: float = Field(description="Weight by how well it predicted the latest rewards.")
     mean: float
 
 
 class CandidateAnswer(BaseModel):
     arm: str
-    probability: float | None = Field(description="null: it was imported without.")
+    probability: float | None = Field(description="Probability; null: it was imported without.")
     mean: float | None = Field(description="Under the head as it is now.")
     width: float | None = Field(description="Posterior standard deviation, likewise.")
     bonus: float | None = Field(None, description="What an optimistic rule adds to the mean.")
@@ -64,7 +64,7 @@ def unexplained(arms: Iterable[str]) -> list[CandidateAnswer]:
 def attributions(
     learner: Learner, context: Array, candidates: Candidates, shown: Collection[str] = ()
 ) -> list[CandidateAnswer]:
-    """One for each candidate, empty where the policy has no means."""
+    """Explain each candidate; empty where the policy has no means."""
     version, found = learner.active, unexplained(candidates.ids)
     if version.head is None and not version.predicts:
         return found
@@ -101,8 +101,8 @@ def _add_opinions(
 
 
 def _moved(learner: Learner, context: Array, candidates: Candidates, index: int) -> list[Moved]:
-    """What moved the mean, the largest first. Of a linear head the parts add up to the mean less
-    the level that all arms start at, with the smallest ones as one; of a net they do not."""
+    """Return what moved the mean, the largest first. Of a linear head the parts add up to the mean
+    less the level that all arms start at, with the smallest ones as one; of a net they do not."""
     row = learner.view.design(context[None], candidates.x[[index]])[0]
     if isinstance(head := learner.active.head, AveragedHead):
         parts = _effects(learner, head, row, candidates.ids[index])
@@ -127,8 +127,8 @@ def _groups(learner: Learner, row: Array) -> list[tuple[str, slice]]:
 
 
 def _losses(learner: Learner, row: Array, arm: str) -> list[Moved]:
-    """The mean less the mean with a feature's columns at 0 (a number: at its center). For a linear
-    head that is the feature's sum of x_i w_i; for a net the change of its output."""
+    """Return the mean less the mean with a feature's columns at 0 (a number: at its center). For a
+    linear head that is the feature's sum of x_i w_i; for a net the change of its output."""
     version, groups = learner.active, _groups(learner, row)
     if not groups:
         return []
@@ -143,8 +143,8 @@ def _losses(learner: Learner, row: Array, arm: str) -> list[Moved]:
 
 
 def _effects(learner: Learner, head: AveragedHead, row: Array, arm: str) -> list[Moved]:
-    """The parts of an averaged mean: what is the arm's whatever the features, each feature, and
-    each cross of a feature of the context with one of the arm, under its own name."""
+    """Return the parts of an averaged mean: what is the arm's whatever the features, each feature,
+    and each cross of a feature of the context with one of the arm, under its own name."""
     found, span = head.effects(row, arm), learner.active.rewarded.span
     groups = [each for each in _groups(learner, row) if each[0] != INTERCEPT]
     sums = {INTERCEPT: found.constant}

@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 from service.state.learner import Learner
 
 WEIGHT = 0.25
-"""Of the latest measurement in the moving average."""
+"""Weight of the latest measurement in the moving average."""
 
 Size = tuple[int, int, int]
 """Binary digits of the numbers of arms, of slots, and of matrices to factorise first."""

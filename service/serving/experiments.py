@@ -7,13 +7,13 @@ from service.serving.retrieval import applies
 from service.settings import Settings
 from service.state.fold import State
 
-FEW, SEARCHED = 100, 12
-"""Catalogues of fewer arms cost nothing to look at; a search compares so many times the arms that
-it is to find."""
+FEW_ARMS, COMPARED_PER_ARM = 100, 12
+"""Arms up to which looking at a catalogue costs nothing, and how many arms a search compares for
+each that it is to find."""
 
 
 def expect_present(state: State, schema_version: int) -> None:
-    """Raises Gone for a decision, made under this schema, of an experiment that was deleted."""
+    """Raise Gone for a decision, made under this schema, of an experiment that was deleted."""
     if state.deleted or schema_version < state.first_schema:
         raise Gone("the experiment of this decision was deleted")
 
@@ -25,8 +25,8 @@ class Experiments:
         self._replicas, self._settings = replicas, settings
 
     def resolve(self, name: str | None) -> str:
-        """The name of an experiment, or the default one, or the only one. Raises Invalid where a
-        name is needed."""
+        """Return the name of an experiment, or the default one, or the only one. Raises Invalid
+        where a name is needed."""
         if (known := name or self._settings.default_experiment) is not None:
             return known
         names = self._replicas.names
@@ -37,12 +37,13 @@ class Experiments:
         raise Invalid(say, path="experiment")
 
     def served(self, name: str | None) -> State | None:
-        """A served experiment; None where this process has not heard of it yet. Raises Invalid
-        where the name is needed, or Quarantined."""
+        """Return a served experiment; None where this process has not heard of it yet. Raises
+        Invalid where the name is needed, or Quarantined."""
         return self._replicas.state(self.resolve(name))
 
     async def find(self, name: str | None) -> State:
-        """The same, also of one that is new to this process. Raises NotFound beside."""
+        """Find an experiment like `served`, also one that is new to this process. Raises NotFound,
+        too."""
         asked, name = name, self.resolve(name)
         state = self._replicas.state(name)
         if state is None:
@@ -52,18 +53,19 @@ class Experiments:
         return state
 
     async def current(self, name: str | None) -> State:
-        """The same, with all that other processes have appended, if the log can be read."""
+        """Find an experiment like `find`, with all that other processes have appended, if the log
+        can be read."""
         await self._replicas.catch_up(self.resolve(name))
         return await self.find(name)
 
-    def offered(self, name: str | None) -> int:
-        """Arms that are looked at, at most, where a request names none."""
+    def most_candidates(self, name: str | None) -> int:
+        """Return how many arms a decision compares at most where a request names none."""
         replicas = self._replicas
         state = replicas.state(name) if name else next(iter(replicas.states.values()), None)
-        if state is None or len(state.rows) <= FEW:
+        if state is None or len(state.rows) <= FEW_ARMS:
             return 0 if state is None else len(state.rows)
         found = [
-            min(len(state.rows), SEARCHED * learner.policy.retrieve)
+            min(len(state.rows), COMPARED_PER_ARM * learner.policy.retrieve)
             if applies(state, learner) and learner.policy.retrieve
             else len(state.rows)
             for learner in state.learners.values()

@@ -68,7 +68,8 @@ class DecisionAnswer(BaseModel):
 async def explain(
     log: Log, store: Store, id: str, experiment: str | None, grant: Grant | None = None
 ) -> DecisionAnswer:
-    """Raises NotFound, Gone, Forbidden, Quarantined. experiment: None searches all."""
+    """Explain a decision. Raises NotFound, Gone, Forbidden, Quarantined. experiment: None searches
+    all."""
     if experiment is not None:
         expect_granted(grant, experiment)
     for name, state in log.replicas.states.items():
@@ -129,8 +130,8 @@ async def _learned(store: Store, state: State, decision: Decision) -> list[Learn
 
 
 def choice_follows(decision: Decision) -> bool:
-    """Whether the logged probabilities and seed give the shown arm, and those of a slate its first
-    arm's propensity. False for an imported decision, which has no seed."""
+    """Say whether the logged probabilities and seed give the shown arm, and those of a slate its
+    first arm's propensity. An imported decision has no seed, and they never do."""
     return not is_imported(decision) and is_whole(decision) and not any(check_choice(decision))
 
 

@@ -15,10 +15,10 @@ from typing import Literal, TypeGuard
 import msgspec
 import numpy as np
 
-from service.definition.select_request import InlineArm, Values
+from service.definition.select_request import InlineArm, RequestedValues
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.features.schema import Array
-from service.log.committer import Logged
+from service.log.committer import Submission
 from service.log.log import Log
 from service.log.replay import Pace
 from service.log.stores import Store
@@ -40,14 +40,15 @@ from service.state.decisions import (
 from service.state.events import AnyEvent, Imported, Rewarded, Settled, encode_event
 from service.state.fold import State
 
-COMMIT = 512
+VISITS_PER_COMMIT = 512
 """Visits of one commit of the log: with 128, an import took a fifth more processor time. Others are
 served in between, and in slices of the check, the rows and the fold."""
 
 ROUNDED = 1e-4
-"""Chances that were written in decimals may miss their sum by so much: they are divided by it."""
+"""Largest difference from 1 of the sum of chances that were written in decimals: they are divided
+by it."""
 SLACK = 1e-6
-"""The chance of the shown arm may be rounded to six digits."""
+"""Largest error of the chance of the shown arm, which may be rounded to six digits."""
 
 ImportStatus = Literal["imported", "duplicate"]
 
@@ -65,7 +66,7 @@ class Visit(msgspec.Struct, frozen=True):
 
     id: str
     at: float
-    context: Values
+    context: RequestedValues
     arm: str
     propensity: float
     arms: Sequence[str | InlineArm] | None = None
@@ -75,8 +76,8 @@ class Visit(msgspec.Struct, frozen=True):
 
 
 def decision_id(id: str, first_schema: int = 1) -> str:
-    """The short id of an imported decision: 128 bits as 22 characters. Another experiment of the
-    same name, with another first schema, may import the visit again."""
+    """Return the short id of an imported decision: 128 bits as 22 characters. Another experiment of
+    the same name, with another first schema, may import the visit again."""
     digest = sha256(f"import/{first_schema}/{id}".encode()).digest()
     return base64.urlsafe_b64encode(digest[:16]).rstrip(b"=").decode()
 
@@ -95,8 +96,8 @@ class Importer:
         *,
         skip_refused: bool,
     ) -> list[ImportStatus | Refused]:
-        """The result of each visit, in order; the policy learns from them in that order. The first
-        refused visit is the last, unless `skip_refused`.
+        """Import visits in order, and return the result of each; the policy learns from them in
+        that order. The first refused visit is the last, unless `skip_refused`.
 
         visits   those that could be read, and the faults of the others
         by       as in `events.Change`
@@ -143,7 +144,7 @@ class Importer:
         return checked
 
     def _row(self, state: State, policy: str, visit: Visit, own: str) -> Decision:
-        """own: the id of its decision. Raises Invalid."""
+        """Return the row of a visit. own: the id of its decision. Raises Invalid."""
         if visit.at > self._log.clock.now(state):
             raise Invalid("lies in the future", path="at")
         low, high = state.definition.reward.range
@@ -200,7 +201,7 @@ class Importer:
         self, state: State, policy: str, checked: Sequence["_Checked | Refused"], by: str
     ) -> list[ImportStatus | Refused]:
         """Log rows, events and who imports them in one commit, and say what was new."""
-        entries: list[Logged] = []
+        entries: list[Submission] = []
         results: list[ImportStatus | Refused] = []
         owners, pace = list[int](), Pace()
         for number, each in enumerate(checked):
@@ -225,7 +226,7 @@ class Importer:
 
     def _note(
         self, state: State, policy: str, checked: Sequence["_Checked | Refused"], by: str
-    ) -> list[Logged]:
+    ) -> list[Submission]:
         """Return an event that says who imports these visits, if any of them is new."""
         fresh = [one for one in checked if isinstance(one, _Checked) and one.is_new]
         if not fresh:
@@ -234,8 +235,8 @@ class Importer:
         marks = {f"imported/{secrets.token_hex(16)}": ""}
         return [(Append(state.name, encode_event(event), marks), event)]
 
-    def _entries(self, state: State, checked: "_Checked") -> list[Logged]:
-        row, entries = checked.row, list[Logged]()
+    def _entries(self, state: State, checked: "_Checked") -> list[Submission]:
+        row, entries = checked.row, list[Submission]()
         if not checked.kept:
             record = DecisionRow(state.name, row.id, row.series, encode_decision(row))
             entries.append(record)
@@ -259,7 +260,8 @@ class Importer:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """kept: the log has the row. learns: the reward that the log lacks, if there is one."""
+    """Visit compared with the log. kept: the log has the row. learns: the reward that the log
+    lacks, if there is one."""
 
     row: Decision
     kept: bool
@@ -274,7 +276,7 @@ class _Checked:
 def _compared(
     row: Decision, earlier: Decision | None, reward: float | None, mark: Mark | None
 ) -> _Checked:
-    """Raises Conflict, or Gone."""
+    """Compare a visit with what the log holds of it. Raises Conflict, or Gone."""
     if mark is not None and mark.value == ERASED:
         raise Gone("was erased", path="id")
     if earlier is not None and _content(row) != _content(earlier):
@@ -288,7 +290,7 @@ def _compared(
 
 
 def _content(row: Decision) -> tuple[object, ...]:
-    """Of a visit, without x: other features may encode it by now."""
+    """Return the content of a visit, without x: other features may encode it by now."""
     [shown] = row.shown
     choice = shown.arm, shown.propensity, row.probabilities, row.arms, row.inline
     return row.policy, row.at, row.unit, row.context, *choice
@@ -297,7 +299,7 @@ def _content(row: Decision) -> tuple[object, ...]:
 def _are_listed(
     arms: Sequence[str | InlineArm], catalogue: Mapping[str, Array]
 ) -> TypeGuard[Sequence[str]]:
-    """Whether all arms are of the catalogue, and each is given once."""
+    """Say whether all arms are of the catalogue, and each is given once."""
     try:
         return len(arms) == len({*arms} & catalogue.keys())
     except TypeError:  # one is outside the catalogue
@@ -318,11 +320,12 @@ def _normalised(p: Sequence[float], arms: int, shown: int, propensity: float) ->
 
 
 def _commits(visits: Sequence[Visit | Refused]) -> Iterator[list[Visit | Refused]]:
-    """In order; a repeated id begins a new one, which finds the first in the log."""
+    """Yield visits in order, one commit at a time; a repeated id begins a new commit, which finds
+    the first in the log."""
     part, ids = list[Visit | Refused](), set[str]()
     for visit in visits:
         named = {visit.id} if isinstance(visit, Visit) else set[str]()
-        if len(part) == COMMIT or named & ids:
+        if len(part) == VISITS_PER_COMMIT or named & ids:
             yield part
             part, ids = [], set()
         part.append(visit)

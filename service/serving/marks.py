@@ -19,10 +19,10 @@ from service.state.decisions import Shown
 from service.state.events import Corrected, Expired, Rewarded, Settled
 
 OPEN_S = 30 * 86_400.0
-"""How much longer marks are kept of a decision that has arms left to settle."""
+"""Seconds for which marks are kept longer of a decision that has arms left to settle."""
 
 ERASED = "null"
-"""The value of the marks of an erased decision: nothing can settle it any more."""
+"""Value of the marks of an erased decision: nothing can settle it any more."""
 
 
 def activation_mark(decision: str) -> str:
@@ -92,7 +92,7 @@ class ShownReward:
     predicted: float = 0.0
 
     def total(self, rules: RewardRules) -> float | None:
-        """The reward to learn now. Raises Exhausted."""
+        """Return the reward to learn now. Raises Exhausted."""
         if self.reward is None:
             return None
         if rules.aggregation != "sum" or self.was is None or self.was_default:
@@ -106,7 +106,8 @@ class ShownReward:
         return total
 
     def settled(self, rules: RewardRules) -> Settled | None:
-        """The arm in the event, where an unseen one has the reward learned before, if any."""
+        """Return the arm in the event, where an unseen one has the reward learned before, if
+        any."""
         total, shown = self.total(rules), self.shown
         reward = self.was if total is None else total
         if reward is None:
@@ -132,7 +133,7 @@ class ShownReward:
 
 
 @dataclass(slots=True)
-class Settlement:
+class MarkedSettlement:
     """Arms of one decision that settle together.
 
     closes      these are all of its arms: the decision is no longer due
@@ -156,7 +157,7 @@ class Settlement:
     repeated: bool = False
 
     def event(self, at: float) -> Rewarded | Corrected | Expired:
-        """at: unix seconds."""
+        """Return the event that settles the arms at this time, in unix seconds."""
         rewarded = Rewarded(
             at=at,
             decision=self.decision,
@@ -181,8 +182,8 @@ class Settlement:
         )
 
     def keep_until_at(self, now: float) -> float:
-        """No reward comes after `accept_until`, but the default for the other arms may come later,
-        at the end of an outage."""
+        """Return the time until which to keep the mark: no reward comes after `accept_until`, but
+        the default for the other arms may come later, at the end of an outage."""
         return max(self.keep_until, now) + (0.0 if self.closes else OPEN_S)
 
     def marks(self) -> dict[str, str]:

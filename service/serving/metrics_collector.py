@@ -13,52 +13,52 @@ from service.state.fold import State
 from service.state.footprint import footprint_of
 from service.state.learner import Learner
 
-Row = tuple[str, tuple[str, ...], float]
-"""A gauge's name, the values of its labels, and its value."""
+GaugeRow = tuple[str, tuple[str, ...], float]
+"""Name of a gauge, the values of its labels, and its value."""
 
 PROCESS = {
     "forage_processes": "Live replicas of this log known to this process.",
     "forage_log_queue_entries": "Entries that wait for the next commit of the log.",
-    "forage_buffered_decisions": "Answered decisions in memory that the log lacks.",
-    "forage_buffer_seconds": "Outage of the log that the buffer has room for, at present rates.",
-    "forage_follow_lag_seconds": "Since this process last read a shared log to its end.",
+    "forage_buffered_decisions": "Answered decisions in memory that are not logged yet.",
+    "forage_buffer_seconds": "Seconds of a log outage that the buffer can bridge at present rates.",
+    "forage_follow_lag_seconds": "Seconds since this process last read a shared log to its end.",
     "forage_store_bytes": "Bytes of the store, as last measured by the process that leads.",
-    "forage_store_limit_bytes": "Bytes that the store may take.",
-    "forage_store_clock_skew_seconds": "Clock of this host less the store's, at the last commit.",
+    "forage_store_limit_bytes": "Limit of the store's bytes.",
+    "forage_store_clock_skew_seconds": "Host clock minus store clock at the last commit.",
 }
 EXPERIMENT = {
     "forage_log_position": "Events folded.",
     "forage_log_bytes": "Estimated bytes of its rows, events and marks in the store.",
     "forage_log_rows": "Decision rows in the store.",
-    "forage_log_losses_total": "Times that the log had lost folded events, and was folded anew.",
+    "forage_log_losses_total": "Losses of folded events; the log was folded anew after each.",
     "forage_quarantined": "1 while the experiment is not served, as its log cannot be folded.",
-    "forage_snapshot_age_seconds": "Since the last snapshot.",
+    "forage_snapshot_age_seconds": "Seconds since the last snapshot.",
     "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
-    "forage_sample_ratio_mismatch": "1 where the log does not hold what was drawn.",
-    "forage_snapshot_lag_ratio": "Events since the last snapshot over those between two.",
+    "forage_sample_ratio_mismatch": "1 if the log does not match its probabilities.",
+    "forage_snapshot_lag_ratio": "Events since the last snapshot, as a share of those between two.",
 }
 POLICY = {
     "forage_policy_share": "Share of the traffic that names no policy.",
-    "forage_policy_explores": "1 where chance decides, 0 where the rule alone does.",
+    "forage_policy_explores": "1 if the policy explores, 0 if it always takes the best arm.",
     "forage_reward_mean": "Mean of all settled rewards.",
     "forage_reward_recent_mean": "Mean of the last rewards, about 500.",
-    "forage_reward_extreme_ratio": "Largest over median size of the recent rewards.",
-    "forage_reward_shift_sigmas": "Recent less long-run mean reward, in standard errors.",
-    "forage_calibration_error_ratio": "Predicted from observed mean, as a share of the range.",
+    "forage_reward_extreme_ratio": "Largest size of the recent rewards over their median.",
+    "forage_reward_shift_sigmas": "Recent minus long-run mean reward, in standard errors.",
+    "forage_calibration_error_ratio": "Error of predicted means, as a share of the range.",
     "forage_calibration_ratio": "Sum of predicted over sum of observed rewards.",
-    "forage_prediction_bias_sigmas": "Predicted less observed reward, in standard errors.",
+    "forage_prediction_bias_sigmas": "Predicted minus observed reward, in standard errors.",
     "forage_selection_entropy_nats": "Running mean of the entropy of a choice.",
     "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
-    "forage_head_smallest_eigenvalue": "Of A, over all directions.",
-    "forage_head_effective_rank": "Directions that rewards came from, in effect.",
-    "forage_head_condition_number": "Of A; largest over smallest eigenvalue.",
-    "forage_model_version": "The serving version; 0 is untrained.",
+    "forage_head_smallest_eigenvalue": "Smallest eigenvalue of the precision matrix A.",
+    "forage_head_effective_rank": "Effective number of directions that rewards came from.",
+    "forage_head_condition_number": "Largest over smallest eigenvalue of A.",
+    "forage_model_version": "Number of the serving version; 0 is untrained.",
     "forage_trained_to_position": "Log position up to which the version was trained.",
-    "forage_training_overdue_seconds": "Since a training fell due; 0 while none is.",
+    "forage_training_overdue_seconds": "Seconds since a training fell due; 0 while none is.",
 }
 FEATURE = {
     "forage_clipped_values_total": "Values of a feature beyond its clip.",
-    "forage_context_stability_index": "Latest contexts against those of the last day.",
+    "forage_context_stability_index": "Population stability index of the latest contexts.",
 }
 
 
@@ -81,7 +81,7 @@ class MetricsCollector(Collector):
         yield from _families(POLICY, ("experiment", "policy"), self._policies(states))
         yield from _families(FEATURE, ("experiment", "feature"), self._features(states))
 
-    def _process(self) -> Iterator[Row]:
+    def _process(self) -> Iterator[GaugeRow]:
         log = self._log
         yield "forage_processes", (), float(log.presence.count)
         yield "forage_log_queue_entries", (), float(log.committer.queued)
@@ -94,7 +94,7 @@ class MetricsCollector(Collector):
                 yield "forage_store_limit_bytes", (), float(sizes.limit)
         yield "forage_store_clock_skew_seconds", (), log.clock_skew_seconds or 0.0
 
-    def _experiments(self, states: dict[str, State]) -> Iterator[Row]:
+    def _experiments(self, states: dict[str, State]) -> Iterator[GaugeRow]:
         quarantined = self._log.replicas.quarantined
         for name in {**states, **quarantined}:
             yield "forage_quarantined", (name,), float(name in quarantined)
@@ -121,7 +121,7 @@ class MetricsCollector(Collector):
             every = self._log.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every
 
-    def _policies(self, states: dict[str, State]) -> Iterator[Row]:
+    def _policies(self, states: dict[str, State]) -> Iterator[GaugeRow]:
         for name, state in states.items():
             for policy, learner in state.learners.items():
                 key = name, policy
@@ -137,7 +137,7 @@ class MetricsCollector(Collector):
         if tally.count:
             yield "forage_reward_mean", tally.total / tally.count
         yield from self._drift(state, learner.name)
-        if watch := self._telemetry.watched.get(key):
+        if watch := self._telemetry.decision_statistics.get(key):
             yield "forage_selection_entropy_nats", watch.entropy
             yield "forage_propensity_minimum", watch.minimum
         if version.head is not None and version.columns <= WIDE:
@@ -177,7 +177,7 @@ class MetricsCollector(Collector):
             known = self._due_since[key] = learner.next_version, self._clock.monotonic()
         return self._clock.monotonic() - known[1]
 
-    def _features(self, states: dict[str, State]) -> Iterator[Row]:
+    def _features(self, states: dict[str, State]) -> Iterator[GaugeRow]:
         for name, state in states.items():
             for feature, count in state.schema.clipped.items():
                 yield "forage_clipped_values_total", (name, feature), float(count)
@@ -186,12 +186,12 @@ class MetricsCollector(Collector):
 
 
 def explores(learner: Learner) -> bool:
-    """Whether chance decides more than ties."""
+    """Say whether chance decides more than ties."""
     return learner.settings.epsilon > 0 or learner.policy.rule.explores
 
 
 def _families(
-    texts: dict[str, str], labels: tuple[str, ...], rows: Iterable[Row]
+    texts: dict[str, str], labels: tuple[str, ...], rows: Iterable[GaugeRow]
 ) -> Iterable[Metric]:
     """Gauges, and counters where a name ends in `_total`."""
     families = {

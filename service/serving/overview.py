@@ -16,7 +16,7 @@ from service.bandits.version import WIDE, Version
 from service.clock import SYSTEM, Clock
 from service.log.log import Log
 from service.log.stores import Store
-from service.observability.history import COLUMNS, History
+from service.observability.history import SAMPLE_COLUMNS, History
 from service.observability.telemetry import Telemetry
 from service.security.access import Grant, granted
 from service.serving.admin import find
@@ -32,7 +32,7 @@ Order = Literal["arm", "impressions", "total", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ArmPage:
     """A page of arms. policy: None adds up all; match: part of the id."""
 
     policy: str | None
@@ -98,7 +98,7 @@ class Overview:
         }
 
     async def experiment(self, state: State) -> Figures:
-        """decisions: None while the log, which counts them, is gone."""
+        """Return an experiment's figures; no decisions while the log is gone."""
         counts = None if self._log.committer.degraded else await self._decided(state)
         shares = sum(learner.settings.share for learner in state.learners.values())
         rules, sums = state.definition.reward, state.reward_sums
@@ -131,7 +131,7 @@ class Overview:
 
     def _policy(self, state: State, learner: Learner) -> Figures:
         own = state.reward_sums[learner.name]
-        watch = self._telemetry.watched.get((state.name, learner.name))
+        watch = self._telemetry.decision_statistics.get((state.name, learner.name))
         sizes = self._telemetry.drift.reward_sizes(state, learner.name)
         return {
             "name": learner.name,
@@ -151,7 +151,8 @@ class Overview:
         }
 
     async def policies(self, state: State, policy: str | None = None) -> list[Figures]:
-        """One policy, or all, with the health of their heads. Raises NotFound."""
+        """Return the figures of one policy, or all, with the health of their heads. Raises
+        NotFound."""
         learners = [find(state, policy)] if policy else state.learners.values()
         counts = await self._decided(state)
         return [
@@ -182,13 +183,13 @@ class Overview:
             samples = self._history.samples(state.name, name, step, after)
             known = samples.astype(object)
             known[np.isnan(samples)] = None  # JSON has no NaN
-            columns = dict(zip(COLUMNS, known.T.tolist(), strict=True))
+            columns = dict(zip(SAMPLE_COLUMNS, known.T.tolist(), strict=True))
             policies.append({"name": name, **columns})
         return {"step_seconds": step, "policies": policies}
 
     # -- arms ----------------------------------------------------------------------------------
 
-    def arms(self, state: State, page: Page) -> Figures:
+    def arms(self, state: State, page: ArmPage) -> Figures:
         """Arms of the catalogue, and those that were shown and are retired. Raises NotFound."""
         if page.policy is None:
             by_policy = list(state.arm_reward_sums.values())
@@ -232,12 +233,12 @@ class Overview:
     # -- decisions -----------------------------------------------------------------------------
 
     def decisions(self, state: State, policy: str | None, limit: int) -> list[Figures]:
-        """The last decisions of this process, newest first. Raises NotFound."""
+        """Return the last decisions of this process, newest first. Raises NotFound."""
         if policy is not None:
             find(state, policy)
         found = []
         for name in state.learners:
-            watch = self._telemetry.watched.get((state.name, name))
+            watch = self._telemetry.decision_statistics.get((state.name, name))
             if watch and policy in (None, name):
                 found += [(at, id_, name, *rest) for id_, at, *rest in watch.recent]
         found.sort(reverse=True)
@@ -246,7 +247,7 @@ class Overview:
 
 
 async def _head(version: Version) -> Figures | None:
-    """The health of a wide head in a thread: its spectrum takes seconds."""
+    """Return the health of a wide head from a thread: its spectrum takes seconds."""
     if version.head is None:
         return None
     if version.columns > WIDE:
@@ -257,9 +258,9 @@ async def _head(version: Version) -> Figures | None:
     return {**asdict(health), "digest": digest(version.head)}
 
 
-def _order(page: Page, ids: list[str], sums: Array, found: Index) -> Index:
-    """A permutation of the found rows. Arms that were never shown come last in either direction,
-    equal ones in the order of the catalogue."""
+def _order(page: ArmPage, ids: list[str], sums: Array, found: Index) -> Index:
+    """Return a permutation of the found rows. Arms that were never shown come last in either
+    direction, equal ones in the order of the catalogue."""
     count, total, _ = sums[:, found]
     if page.order == "arm":
         names = sorted(range(len(found)), key=lambda place: ids[found[place]].casefold())

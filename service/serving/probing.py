@@ -13,22 +13,22 @@ from service.state.events import Learned
 from service.state.fold import State
 from service.state.learner import Learner
 
-ROWS = 256
-"""Settlements of the log for a trial, at most."""
+TRIAL_ROWS = 256
+"""Most settlements of the log for a trial."""
 
 LOOKED_AT = 1_000
-"""Events that are searched for them."""
+"""Events that are searched for these settlements."""
 
 LEARNED = 16
 """Rows that the version learns in the trial."""
 
-LARGEST = 1e4
-"""Of a trained net's feature, whose mean square over a fitted row is 1, and of a prediction, in
-spans of the reward."""
+LARGEST_PREDICTION = 1e4
+"""Largest size of a trained net's feature, whose mean square over a fitted row is 1, and of a
+prediction, in spans of the reward."""
 
 
 async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
-    """The latest settlements, under the present features."""
+    """Return the latest settlements, under the present features."""
     after, last = max(state.position - LOOKED_AT, 0), state.position
     events = [event async for _, event in replay(store, state.name, after, upto=last)]
     found = [
@@ -37,11 +37,11 @@ async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
         if isinstance(event, Learned) and state.knows(event.schema_version)
         for settled in state.present(event).settled
     ]
-    return np.array(found[:ROWS]).reshape(-1, state.schema.width)
+    return np.array(found[:TRIAL_ROWS]).reshape(-1, state.schema.width)
 
 
 def expect_sound(learner: Learner, version: Version, x: Array) -> None:
-    """Raises Damaged where the version predicts no finite numbers, or ones on most rows that no
+    """Raise Damaged where the version predicts no finite numbers, or ones on most rows that no
     fitted version predicts, also once it has learned a few rows; nobody can use it afterwards.
 
     x: (n, schema.width), of the log, to which anybody may have sent rows; a row of ones replaces
@@ -62,14 +62,14 @@ def _expect_sound(version: Version, x: Array) -> None:
     phi, arms = version.phi(x), [""] * len(x)
     if version.encoder.trained is not None:
         features = version.encoder.trained(version.view.rows(x))
-        _expect_near(features, LARGEST, "the features that its net makes")
+        _expect_near(features, LARGEST_PREDICTION, "the features that its net makes")
     for again in (False, True):
         predictions = [version.mean(phi, arms), version.encoder.predict(phi)]
         widths = [] if version.head is None else [version.head.width(phi, arms)]
         if not np.isfinite(predictions + widths).all():
             raise ValueError("a mean or a width on rows of the log is not finite")
         for predicted in predictions:
-            _expect_near(predicted[:, None], LARGEST, "its predictions")
+            _expect_near(predicted[:, None], LARGEST_PREDICTION, "its predictions")
         if again or version.head is None:
             return
         for row in phi[:LEARNED]:
@@ -77,7 +77,7 @@ def _expect_sound(version: Version, x: Array) -> None:
 
 
 def _expect_near(values: Array, most: float, what: str) -> None:  # (n, m)
-    """The median row decides."""
+    """Raise ValueError where the median row is too large."""
     size = np.median(np.abs(values).max(axis=1))
     if not size <= most:
         raise ValueError(f"on rows of the log {what} are as large as {size:.1e}")

@@ -9,7 +9,7 @@ from service.errors import Invalid
 from service.features.schema import Array
 from service.log.clock import LogClock
 from service.log.stores.base import DecisionRow
-from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer, bytes_of
+from service.security.token import TOKEN_CHARACTERS, ShownArm, Ticket, TokenSealer, bytes_of
 from service.serving.lookup import Lookup
 from service.state.decisions import Decision, Shown, as_logged, encode_decision
 
@@ -29,7 +29,10 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recorder:
-    """most_bytes   of a row whose request names its arms; the owner chose a catalogue's size"""
+    """Writes the rows and tokens of decisions.
+
+    most_bytes   of a row whose request names its arms; the owner chose a catalogue's size
+    """
 
     def __init__(self, sealer: TokenSealer, most_bytes: int, clock: LogClock) -> None:
         self._sealer, self._most_bytes, self._clock = sealer, most_bytes, clock
@@ -84,7 +87,7 @@ class Recorder:
         return Recorded(decision, token, not whole, row, entropy)
 
     def repeats(self, request: SelectRequest, decision: Decision) -> bool:
-        """Whether the request asks for this decision, as far as it says."""
+        """Say whether the request asks for this decision, as far as it says."""
         units = [None] if request.unit is None else self._sealer.unit_hashes(request.unit)
         asked = request.context, request.top_k, request.deferred
         if asked != (decision.context, len(decision.shown), decision.deferred):
@@ -103,8 +106,8 @@ class Recorder:
     def token(
         self, experiment: str, decision: Decision, *, logged: bool, keyed: bool = False
     ) -> tuple[str, bool]:
-        """The token, and whether it holds the shown arms: beyond the limit of a token the row
-        alone does. keyed: made under a client's idempotency key."""
+        """Return the token, and whether it holds the shown arms: beyond the limit of a token the
+        row alone does. keyed: made under a client's idempotency key."""
         shown = [
             ShownArm(arm.arm, arm.propensity, bytes_of(arm.x), arm.inline) for arm in decision.shown
         ]
@@ -122,6 +125,6 @@ class Recorder:
             contested=keyed and not logged,
         )
         token = self._sealer.seal(ticket)
-        if len(token) <= LIMIT:
+        if len(token) <= TOKEN_CHARACTERS:
             return token, True
         return self._sealer.seal(structs.replace(ticket, shown=[])), False

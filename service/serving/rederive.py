@@ -23,19 +23,19 @@ from service.state.fold import State
 from service.state.learner import Learner
 
 CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
-"""Scores whose relative difference lies between these tie on one machine and not on another."""
+"""Bounds of a relative difference of scores that tie on one machine and not on another."""
 
 SAME_CHANCE = 1e-9
 """Difference of a chance in closed form that the last bits of means can make."""
 
-ROUNDING = 2.0**-23
+SUM_ROUNDING = 2.0**-23
 """Error of sums of probabilities that a row holds as 4-byte numbers, each within 2^-24 of itself,
 and of their normalization."""
 
 TIED_DRAWS = 2
-"""Of its M draws, how many a rounding may decide otherwise."""
+"""Draws, of a decision's M, that rounding may decide otherwise."""
 
-Kind = Literal[
+DiscrepancyKind = Literal[
     "choice",
     "probabilities",
     "tie",
@@ -69,7 +69,7 @@ class Discrepancy:
     id   the decision's, or `position 7` of an event, or `row 7` where the id is not known
     """
 
-    kind: Kind
+    kind: DiscrepancyKind
     id: str
     what: str
     logged: object = None
@@ -82,18 +82,21 @@ class Discrepancy:
 
 
 def drawn_arm(decision: Decision) -> str:
-    """The arm that the seed draws from the logged probabilities: the shown one, where the point
-    lies so close to its part that the rounding of the others decides (`as_logged`)."""
+    """Return the arm that the seed draws from the logged probabilities: the shown one, where the
+    point lies so close to its part that the rounding of the others decides (`as_logged`)."""
     p, point = np.array(decision.probabilities), rules.point_of(decision.seed)
     first = decision.shown[0].arm
     place, ends = decision.arms.index(first), p.cumsum() / p.sum()
-    if p[place] > 0 and ends[place] - p[place] - ROUNDING <= point <= ends[place] + ROUNDING:
+    if (
+        p[place] > 0
+        and ends[place] - p[place] - SUM_ROUNDING <= point <= ends[place] + SUM_ROUNDING
+    ):
         return first
     return decision.arms[rules.choose(p, point)]
 
 
 def candidates_of(state: State, decision: Decision) -> Candidates:
-    """The candidates under a state. Raises KeyError or Invalid where it lacks one."""
+    """Return the candidates under a state. Raises KeyError or Invalid where it lacks one."""
     own, inline = state.candidates, decision.inline
     if not inline and tuple(decision.arms) == own.ids:
         return own  # it knows already which of them differ
@@ -110,8 +113,8 @@ def candidates_of(state: State, decision: Decision) -> Candidates:
 
 
 def check_choice(decision: Decision) -> Iterator[Discrepancy]:
-    """Whether the logged probabilities and seed give the arm shown first. The chances of the others
-    of a slate hang on the state."""
+    """Check that the logged probabilities and seed give the arm shown first. The chances of the
+    others of a slate hang on the state."""
     first = decision.shown[0]
     if drawn_arm(decision) != first.arm:
         yield Discrepancy("choice", decision.id, "shown arm", first.arm, drawn_arm(decision))
@@ -124,7 +127,8 @@ def check_choice(decision: Decision) -> Iterator[Discrepancy]:
 
 
 def check_event(position: int, event: Learned, decision: Decision) -> Discrepancy | None:
-    """The first difference between an event that settles a decision and the decision's row."""
+    """Return the first difference between an event that settles a decision and the decision's
+    row."""
     where = f" in the event at position {position}"
     fields = {
         "policy of the event": (event.policy, decision.policy),
@@ -145,9 +149,12 @@ def check_event(position: int, event: Learned, decision: Decision) -> Discrepanc
 
 
 def _unequal(
-    kind: Kind, decision: Decision, values: Mapping[str, tuple[object, object]], where: str = ""
+    kind: DiscrepancyKind,
+    decision: Decision,
+    values: Mapping[str, tuple[object, object]],
+    where: str = "",
 ) -> Discrepancy | None:
-    """The first value that is logged otherwise than it is derived."""
+    """Return the first value that is logged otherwise than it is derived."""
     for name, (logged, derived) in values.items():
         if logged != derived:
             return Discrepancy(kind, decision.id, name + where, logged, derived)
@@ -172,8 +179,8 @@ def _unequal_arm(
 
 
 def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
-    """What differs from the decision that this state makes, at most one discrepancy of a kind.
-    The state stands at the position that the decision names."""
+    """Yield what differs from the decision that this state makes, at most one discrepancy of a
+    kind. The state stands at the position that the decision names."""
     learner = state.learners.get(decision.policy)
     if learner is None:
         what = f"at position {state.position} there is no policy {decision.policy}"
@@ -243,7 +250,7 @@ def _check_probabilities(
         step = 0.0 if index == first else float(np.spacing(np.float32(logged[index])))
         difference = max(abs(p[index] - logged[index]) - step / 2, 0.0)
         tied = rounded(learner.score(context, candidates), difference)
-        kind: Kind = "tie" if tied else "probabilities"
+        kind: DiscrepancyKind = "tie" if tied else "probabilities"
         what = f"probability of {ids[index]}"
         yield Discrepancy(kind, decision.id, what, logged[index], float(derived[index]))
     else:
@@ -270,7 +277,7 @@ def close_draws(scores: Scores) -> int:
 
 
 def rounded(scores: Scores, difference: float) -> bool:
-    """Whether ties of scores, or the last bits of chances in closed form, can account for a
+    """Say whether ties of scores, or the last bits of chances in closed form, can account for a
     difference of a probability, within the bound."""
     if scores.formula is not None and difference <= SAME_CHANCE:
         return True

@@ -21,7 +21,7 @@ from service.state.learner import Learner
 DRAWS = 8
 """Posterior draws, beside the mean, that a decision searches for."""
 
-SLICE = 128
+CHANGES_PER_SEARCH = 128
 """Changes of the catalogue that one search follows: 1 ms of 100,000 arms, 3 ms of 1,000,000."""
 
 
@@ -34,7 +34,7 @@ class _Catalogue:
         self.index = ArmIndex(view)
 
     def can_follow(self, state: State, learner: Learner) -> bool:
-        """Whether the state still has every change that the index lacks."""
+        """Say whether the state still has every change that the index lacks."""
         same = self._rows is state.rows and self._view is learner.view
         return same and self._followed >= state.changes - len(state.changed)
 
@@ -42,7 +42,7 @@ class _Catalogue:
         """Apply some changes. Return whether the index holds the present catalogue."""
         if behind := state.changes - self._followed:
             start = len(state.changed) - behind
-            arms = state.changed[start : start + SLICE]
+            arms = state.changed[start : start + CHANGES_PER_SEARCH]
             self.index.change({arm: state.rows.get(arm) for arm in arms})
             self._followed += len(arms)
         self.index.settle()
@@ -114,7 +114,7 @@ class Retrieval:
 
 
 def applies(state: State, learner: Learner) -> bool:
-    """Whether a request that names no arms chooses from a part of the catalogue."""
+    """Say whether a request that names no arms chooses from a part of the catalogue."""
     retrieve = learner.policy.retrieve
     return retrieve is not None and len(state.rows) > retrieve
 

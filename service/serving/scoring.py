@@ -1,4 +1,4 @@
-"""From contexts to choices: everything that chance has a part in."""
+"""Scores and choices: everything that chance has a part in."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -90,7 +90,7 @@ class _Handed(msgspec.Struct, frozen=True, gc=False, eq=False):
         self.decided.set_exception(exception)
 
 
-Batch = list[tuple[_Waiting, Lookup]]
+DecisionBatch = list[tuple[_Waiting, Lookup]]
 """Requests of one learner and the same candidates; for one arm each, or for rankings."""
 
 
@@ -179,10 +179,10 @@ class Selector:
         for batch in self._batches():
             self._decide_batch(batch)
 
-    def _batches(self) -> list[Batch]:
+    def _batches(self) -> list[DecisionBatch]:
         taken, self._waiting = self._waiting, []
         start, spent, now = perf_counter(), 0.0, asyncio.get_running_loop().time()
-        batches: dict[tuple[object, ...], Batch] = {}
+        batches: dict[tuple[object, ...], DecisionBatch] = {}
         for place, waiting in enumerate(taken):
             if waiting.decided.done():  # the caller has gone
                 continue
@@ -212,7 +212,7 @@ class Selector:
             self._parse.observe((perf_counter() - start) / known, known)
         return list(batches.values())
 
-    def _decide_batch(self, batch: Batch) -> None:
+    def _decide_batch(self, batch: DecisionBatch) -> None:
         start = perf_counter()
         try:
             self._log(batch, self._choose([lookup for _, lookup in batch]), start)
@@ -271,7 +271,7 @@ class Selector:
         first.time.observe((self._clock.cpu() - start) / len(lookups))
         return chosen
 
-    def _log(self, batch: Batch, chosen: Sequence[Choice], start: float) -> None:
+    def _log(self, batch: DecisionBatch, chosen: Sequence[Choice], start: float) -> None:
         """Make tokens and rows, and hand them to the log. start: when scoring began."""
         scored, recorded = perf_counter(), list[Recorded]()
         for (_, lookup), (p, slate) in zip(batch, chosen, strict=True):

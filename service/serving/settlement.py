@@ -18,7 +18,7 @@ from service.observability.telemetry import Telemetry
 from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
 from service.serving.experiments import expect_present
-from service.serving.marks import Settlement, ShownReward, activation_mark
+from service.serving.marks import MarkedSettlement, ShownReward, activation_mark
 from service.serving.weighing import weigh
 from service.state.decisions import Decision, Shown, decode_decision
 from service.state.events import Activated, encode_event
@@ -59,8 +59,8 @@ class Settlements:
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
     async def reward(self, request: RewardRequest, grant: Grant | None = None) -> Outcome:
-        """Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable: nothing was
-        acknowledged, and the same call again is safe."""
+        """Take a reward. Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable:
+        nothing was acknowledged, and the same call again is safe."""
         ticket = self._sealer.open(request.decision_id)
         name = ticket.experiment
         expect_granted(grant, name)
@@ -138,7 +138,7 @@ class Settlements:
         raise NotFound(f"no experiment has a decision {quoted(decision)}", path="id")
 
     async def _expect_logged(self, ticket: Ticket, shown: list[Shown]) -> None:
-        """Raises Gone where the log has another decision under the same key."""
+        """Raise Gone where the log has another decision under the same key."""
         row = await self._store.decision(ticket.experiment, ticket.id)
         if row is None:
             raise StoreUnavailable("this decision is not in the log yet")
@@ -146,8 +146,8 @@ class Settlements:
             raise Gone("another process has answered this Idempotency-Key too: its decision counts")
 
     async def _shown(self, ticket: Ticket) -> list[Shown]:
-        """The arms of a ticket with their features; the decision's row has them where the token had
-        no room."""
+        """Return the arms of a ticket with their features; the decision's row has them where the
+        token had no room."""
         if ticket.shown:
             return [
                 Shown(arm.arm, arm.propensity, arm.features(), arm.inline) for arm in ticket.shown
@@ -165,7 +165,7 @@ class Settlements:
         slots: int,
         reward_id: str | None,
     ) -> Outcome:
-        settlement = Settlement(
+        settlement = MarkedSettlement(
             source.id,
             source.policy,
             source.schema_version,
@@ -194,7 +194,7 @@ class Settlements:
         counted = settlement.repeated or not settlement.ignored
         return Outcome("duplicate" if counted else "ignored", _ignored(settlement))
 
-    async def _append(self, state: State, settlement: Settlement) -> bool:
+    async def _append(self, state: State, settlement: MarkedSettlement) -> bool:
         """Append the settlement and return whether the log accepts it; otherwise the settlement
         learns from the marks that it met."""
         now = self._log.clock.now(state)
@@ -215,7 +215,7 @@ class Settlements:
         return False
 
 
-def _ignored(settlement: Settlement) -> str | None:
+def _ignored(settlement: MarkedSettlement) -> str | None:
     """Say why rewards of a settlement cannot count; None where all of them can, or have."""
     if not settlement.ignored:
         return None
@@ -226,7 +226,7 @@ def _ignored(settlement: Settlement) -> str | None:
 
 
 def _expect_learnable(state: State, schema_version: int) -> None:
-    """Raises Gone for a decision of which nothing can be learned any more."""
+    """Raise Gone for a decision of which nothing can be learned any more."""
     expect_present(state, schema_version)
     if state.has_forgotten(schema_version):
         raise Gone(

@@ -35,15 +35,15 @@ def chances_of(learners: Mapping[str, Learner]) -> dict[str, float]:
 
 
 def no_policy(state: State, name: str, path: str = "policy") -> NotFound:
-    """The error for a policy that an experiment does not have, or that decides nothing."""
+    """Return the error for a policy that an experiment does not have, or that decides nothing."""
     if not state.deleted and name in state.definition.policies:
         return NotFound(f"policy {quoted(name)} is a shadow, which decides nothing", path=path)
     return not_found("policy", name, sorted(state.learners), path)
 
 
 def winner(experiment: str, sticky: str, chances: Mapping[str, float]) -> str:
-    """The policy of a unit, by weighted rendezvous hashing (Schindelhauer, Schomaker 2005): the
-    least -ln(u) / share wins, u a hash of unit and policy. All that it needs is in the log.
+    """Return the policy of a unit, by weighted rendezvous hashing (Schindelhauer, Schomaker 2005):
+    the least -ln(u) / share wins, u a hash of unit and policy. All that it needs is in the log.
 
     sticky   the unit's keyed hash, or the id of a decision without a unit
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from service.errors import NotPositiveDefinite
-from service.serving.marks import Settlement, ShownReward
+from service.serving.marks import MarkedSettlement, ShownReward
 from service.state.examination import seen_chance
 from service.state.fold import State
 
 
-def weigh(state: State, settlement: Settlement) -> None:
+def weigh(state: State, settlement: MarkedSettlement) -> None:
     """Weigh the misses of a settlement by the chances that the user saw the arms, as far as the
     state knows them now; the log holds the weights."""
     rules = settlement.rules
@@ -30,7 +30,7 @@ def weigh(state: State, settlement: Settlement) -> None:
 
 
 def _predicted(
-    state: State, settlement: Settlement, arms: list[ShownReward]
+    state: State, settlement: MarkedSettlement, arms: list[ShownReward]
 ) -> Sequence[float | None]:
     """Predict the reward of each arm, scaled to [0, 1], by the policy that chose it; None where
     that is not possible."""

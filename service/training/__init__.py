@@ -8,11 +8,11 @@ TORCH = "torch is not installed; pip install 'forage-bandits[train]'"
 
 
 def can_train() -> bool:
-    """Whether torch is installed. It is not imported: that takes seconds and 200 MB."""
+    """Say whether torch is installed. It is not imported: that takes seconds and 200 MB."""
     return find_spec("torch") is not None
 
 
 def expect_torch() -> None:
-    """Raises ConfigurationError where torch is not installed."""
+    """Raise ConfigurationError where torch is not installed."""
     if not can_train():
         raise ConfigurationError(f"nets cannot be trained: {TORCH}")

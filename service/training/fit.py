@@ -15,11 +15,11 @@ from service.bandits.settings import Training
 Array = npt.NDArray[np.float64]
 
 WORTHWHILE = 1e-4
-"""Improvements of the validation loss below this share of the rewards' variance do not count."""
+"""Least improvement of the validation loss that counts, as a share of the rewards' variance."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NetPlan:
     """What net is fitted, and to what.
 
     sizes       inputs, hidden layers, features
@@ -41,8 +41,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """network: features of mean square 1 over the rows; output: (w, b), a column an output;
-    unseen: the first row that no gradient came from."""
+    """Net that was fitted. network: features of mean square 1 over the rows; output: (w, b), a
+    column an output; unseen: the first row that no gradient came from."""
 
     network: Network
     output: tuple[Array, Array]
@@ -55,12 +55,12 @@ def fit(
     x: Array,  # (n, inputs), in the order of the log
     column: npt.NDArray[np.int64],  # (n,) the output that each reward belongs to
     reward: Array,  # (n,)
-    plan: Plan,
+    plan: NetPlan,
     seed: int,
     weight: Array | None = None,  # (n,); None: all 1
 ) -> Fitted:
-    """The loss reads the shown arm's output, each row's by its weight; the latest share of the rows
-    stops the descent."""
+    """Fit a net. The loss reads the shown arm's output, each row's by its weight; the latest share
+    of the rows stops the descent."""
     weight = np.ones(len(reward)) if weight is None else weight
     torch.manual_seed(seed)
     body = _body(plan)
@@ -101,12 +101,12 @@ class _Embeddings(nn.Module):
         return torch.cat([rows[:, group] @ table for group, table in tables], dim=1)
 
     def weight(self) -> Array:  # (inputs, groups * embedding)
-        """All tables as one matrix."""
+        """Return all tables as one matrix."""
         whole: torch.Tensor = torch.block_diag(*self.tables)
         return np.asarray(whole.detach().double().numpy())
 
 
-def _body(plan: Plan) -> nn.Sequential:
+def _body(plan: NetPlan) -> nn.Sequential:
     layers: list[nn.Module] = []
     sizes = plan.sizes
     if plan.groups:
@@ -118,7 +118,7 @@ def _body(plan: Plan) -> nn.Sequential:
 
 
 def _layers(body: nn.Sequential) -> list[tuple[Array, Array]]:
-    """The linear layers; embeddings become part of the first of them."""
+    """Return the linear layers; embeddings become part of the first of them."""
     layers = [_arrays(layer) for layer in body if isinstance(layer, nn.Linear)]
     if isinstance(body[0], _Embeddings):
         weight, bias = layers[0]
@@ -134,7 +134,7 @@ def _descend(
     targets: torch.Tensor,
     weights: torch.Tensor,
     split: int,
-    plan: Plan,
+    plan: NetPlan,
 ) -> tuple[int, float]:
     """Adam until `patience` passes bring no gain; leaves the best parameters in place."""
     training = plan.training

@@ -84,8 +84,8 @@ def _take(
     learner: Learner,
     without: Collection[str],
 ) -> None:
-    """What an event says of a policy's settlements. Those that are left out count as rewards: a
-    training falls due as it would."""
+    """Take what an event says of a policy's settlements. Those that are left out count as rewards:
+    a training falls due as it would."""
     if isinstance(event, ChangeDetected) and is_change_of(event, learner):
         training.memory.drop(state.present_columns(event), event.since)
         training.begins = max(training.begins, event.since)
@@ -111,7 +111,7 @@ def _take(
 def _in_order(
     training: TrainingSet, event: Learned, found: list[SettledReward], window: int | None
 ) -> list[Batch]:
-    """As `Version.in_order`."""
+    """Order settlements as `Version.in_order` does."""
     if training.order is None:
         return [(event.decision, found)]
     anew, batches = training.order.take(event, found)

@@ -21,13 +21,13 @@ from service.log.stores import Store
 from service.state.artifacts import pack_artifact
 from service.state.fold import State
 from service.state.learner import Learner
-from service.training.fit import Plan, fit
+from service.training.fit import NetPlan, fit
 from service.training.settlements import collect
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.1
-RETRY_SECONDS = 1.0
+TRAINER_POLL_SECONDS = 0.1
+TRAINER_RETRY_SECONDS = 1.0
 ACTIVATION_SECONDS = 30.0
 
 
@@ -57,12 +57,12 @@ async def run(
         replicas = Replicas(store)
         while True:
             try:
-                await replicas.follow(POLL_SECONDS if follow else 0.0)
+                await replicas.follow(TRAINER_POLL_SECONDS if follow else 0.0)
                 trained = await _round(store, replicas, client)
             except (StoreUnavailable, httpx.TransportError) as fault:
                 logger.warning("trying again: %s", fault)
                 trained = 0
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(TRAINER_RETRY_SECONDS)
             handed += trained
             if not follow and not trained:
                 return handed
@@ -88,8 +88,8 @@ async def _round(store: Store, replicas: Replicas, client: httpx.AsyncClient) ->
 
 
 def due_count(learner: Learner) -> int:
-    """The latest count of rewards that a training was due at: what is trained on does not depend
-    on when the trainer got to it."""
+    """Return the latest count of rewards that a training was due at: what is trained on does not
+    depend on when the trainer got to it."""
     net, count = learner.policy.net, learner.training_due_at
     assert net is not None
     assert count is not None
@@ -100,12 +100,12 @@ def due_count(learner: Learner) -> int:
     return count
 
 
-def plan(learner: Learner) -> Plan:
-    """The net of a policy."""
+def plan(learner: Learner) -> NetPlan:
+    """Plan the net of a policy."""
     net = learner.policy.net
     assert net is not None
     features = [] if net.rectified else [net.embedding]
-    return Plan(
+    return NetPlan(
         [learner.view.width, *net.hidden, *features],
         net.training,
         rectified=net.rectified,
@@ -117,8 +117,8 @@ def plan(learner: Learner) -> Plan:
 
 
 async def train(store: Store, state: State, learner: Learner) -> bytes | None:
-    """The artifact of the next version: a fitted net, and the head rebuilt in its features.
-    None: all that it would learn from was erased."""
+    """Train the next version and return its artifact: a fitted net, and the head rebuilt in its
+    features. None: all that it would learn from was erased."""
     history = await collect(store, state, learner, due_count(learner))
     memory, number = history.memory, learner.next_version[1]
     if not len(memory):
@@ -167,12 +167,12 @@ async def _hand_over(
         )
     if answer.status_code != 202:
         logger.warning("%s: %d %s", path, answer.status_code, answer.text)
-        await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.sleep(TRAINER_RETRY_SECONDS)
         return False
     number = answer.json()["version"]
-    for _ in range(round(ACTIVATION_SECONDS / POLL_SECONDS)):
+    for _ in range(round(ACTIVATION_SECONDS / TRAINER_POLL_SECONDS)):
         if learner.active.number >= number:
             return True
-        await replicas.follow(POLL_SECONDS)
+        await replicas.follow(TRAINER_POLL_SECONDS)
     logger.warning("%s/%d is not serving yet", learner.name, number)
     return True

@@ -49,7 +49,7 @@ class Stream(Protocol[V_co]):
     """
 
     def visit(self, index: int) -> V_co:
-        """Who comes at `index` (from 0), and the chance that decides what they do."""
+        """Return who comes at `index` (from 0), and the chance that decides what they do."""
         ...
 
 
@@ -66,26 +66,27 @@ class World(Protocol[V]):
     def definition(
         self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, Any]:
-        """The body of PUT /experiments/{name}; UsageError where a policy is unknown or unfit.
+        """Return the body of PUT /experiments/{name}; UsageError where a policy is unknown or
+        unfit.
 
         own: name -> settings beside, and before, the policies that are known by name.
         """
         ...
 
     def stream(self, seed: int) -> Stream[V]:
-        """The visits of a seed."""
+        """Return the visits of a seed."""
         ...
 
     def request(self, visit: V) -> dict[str, Any]:
-        """What POST /select is told beside the experiment and the policy."""
+        """Return what POST /select is told beside the experiment and the policy."""
         ...
 
     def outcome(self, visit: V, shown: Sequence[str]) -> Outcome:
-        """What comes of showing these arms, best slot first; pure in its arguments."""
+        """Return what comes of showing these arms, best slot first; pure in its arguments."""
         ...
 
     def references(self, visits: int) -> list[Reference]:
-        """The bounds for the first `visits` visits, in order, the first from visit 0.
+        """Return the bounds for the first `visits` visits, in order, the first from visit 0.
 
         Empty where the truth is not known.
         """

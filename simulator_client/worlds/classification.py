@@ -100,7 +100,8 @@ class Classification:
     def definition(
         self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, Any]:
-        """The columns are the context; the only feature of an arm is which one it is."""
+        """Define the experiment: the columns are the context, and an arm's only feature is its
+        id."""
         return {
             "features": {
                 "context": self.columns.schema,
@@ -118,7 +119,7 @@ class Classification:
         return {"context": self.columns.row(visit.row)}
 
     def outcome(self, visit: Visit, shown: Sequence[str]) -> Outcome:
-        """The reward of one arm; of two equally likely ones, by the visit's uniform."""
+        """Return the reward of one arm; of two equally likely ones, by the visit's uniform."""
         if shown[0] not in self.arms:
             raise UsageError(f"the service showed arm {shown[0]!r}, which the data has not")
         label = self.labels[visit.row]
@@ -129,7 +130,7 @@ class Classification:
         return Outcome({"reward": reward}, reward, sum(rewards) / 2, best, uniform, group)
 
     def rewards(self, label: str, arm: str) -> tuple[float, float]:
-        """The two equally likely rewards of an arm where `label` is the truth."""
+        """Return the two equally likely rewards of an arm where `label` is the truth."""
         if self.risky:
             return EATEN[label] if arm == "eat" else PASSED
         return (1.0, 1.0) if arm == label else (0.0, 0.0)

@@ -98,7 +98,7 @@ class Logged:
     def definition(
         self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, Any]:
-        """Without a default reward: a rejected visit teaches nothing."""
+        """Define the experiment without a default reward: a rejected visit teaches nothing."""
         arm = {ARM_FEATURE: {"type": "categorical", "values": self.arms}} | self.items.schema
         return {
             "features": {"context": self.columns.schema, "arm": arm},
@@ -114,11 +114,11 @@ class Logged:
         return LogStream(seed, len(self.shown))
 
     def request(self, visit: Visit) -> dict[str, Any]:
-        """The user's features and the position on the page."""
+        """Return the user's features and the position on the page."""
         return {"context": self.columns.row(visit.row)}
 
     def outcome(self, visit: Visit, shown: Sequence[str]) -> Outcome:
-        """The logged reward where the choice is the logged one and the row is kept."""
+        """Return the logged reward where the choice is the logged one and the row is kept."""
         row = visit.row
         kept = visit.uniform * self.propensities[row] < self._kept
         if shown[0] != self.shown[row] or not kept:
@@ -127,11 +127,11 @@ class Logged:
         return Outcome({"reward": click}, click, click, None, None, MATCHED)
 
     def references(self, visits: int) -> list[Reference]:
-        """None: nobody knows the truth behind a log."""
+        """Return none: nobody knows the truth behind a log."""
         return []
 
     def _catalogue(self, path: Path) -> tuple[list[str], dict[str, list[str]]]:
-        """The items and the columns of their features, in one order."""
+        """Return the items and the columns of their features, in one order."""
         beside = [file for file in path.parent.glob(ITEM_FILE) if file != path]
         if not beside:
             return sorted(set(self.shown), key=_by_number), {}

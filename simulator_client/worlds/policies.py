@@ -53,7 +53,7 @@ LINEAR: Final = frozenset({"linucb", "lints", "greedy", "epsilon_greedy", "squar
 
 
 def named(name: str) -> Settings | None:
-    """The settings that a name stands for; None where it stands for none."""
+    """Return the settings that a name stands for; None where it stands for none."""
     for kind in sorted(KINDS, key=len, reverse=True):
         if name == kind or name.startswith(kind + "_"):
             said = _suffixes(name.removeprefix(kind), _known_suffixes(kind))
@@ -127,13 +127,13 @@ def _each_once(members: list[tuple[str, Any]]) -> Settings:
 
 
 def sees_features(settings: Mapping[str, Any]) -> bool:
-    """Whether the policy looks at features at all."""
+    """Say whether the policy looks at features at all."""
     blind = ("popularity", "random")
     return settings.get("kind") not in blind and settings.get("regressor") not in blind
 
 
 def is_linear(settings: Mapping[str, Any]) -> bool:
-    """Whether the policy has no net, and so finds no cross of features by itself."""
+    """Say whether the policy has no net, and so finds no cross of features by itself."""
     return settings.get("kind") in LINEAR and settings.get("regressor", "linear") == "linear"
 
 
@@ -142,7 +142,7 @@ def _known_suffixes(kind: str) -> dict[str, Settings]:
 
 
 def _suffixes(text: str, table: Mapping[str, Settings]) -> Settings | None:
-    """What `_a_b` adds, modifiers last; None where a part is unknown or said twice."""
+    """Return what `_a_b` adds, modifiers last; None where a part is unknown or said twice."""
     said: Settings = {}
     modified = False
     while text:

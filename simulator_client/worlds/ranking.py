@@ -122,13 +122,13 @@ class Ranking:
         }
 
     def softmax(self, user: int, items: NDArray[np.int64]) -> Array:  # (n,) -> (n,)
-        """q of some items for a user: the softmax is over all items."""
+        """Return q of some items for a user: the softmax is over all items."""
         scores = self.items[items] @ self.users[user] / TEMPERATURE
         chances: Array = np.exp(scores - self._log_sums[user])
         return chances
 
     def outcome(self, visit: Round, shown: Sequence[str]) -> Outcome:
-        """The first slot whose uniform is below its click chance is clicked."""
+        """Click the first slot whose uniform is below its click chance."""
         q = self.softmax(visit.user, visit.items)
         place = {item: k for k, item in enumerate(visit.items.tolist())}
         try:

@@ -108,7 +108,7 @@ class Synthetic:
     def definition(
         self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, Any]:
-        """The file's own definition, with these policies."""
+        """Return the file's own definition, with these policies."""
         rest = {key: value for key, value in self._file.items() if key not in ("name", "policies")}
         if rest.get("control") not in policies:
             rest.pop("control", None)
@@ -120,20 +120,20 @@ class Synthetic:
         }
 
     def stream(self, seed: int) -> "SyntheticStream":
-        """The visits of `seed`."""
+        """Return the visits of `seed`."""
         return SyntheticStream(seed, self._visitors)
 
     def request(self, visit: Visit) -> dict[str, Any]:
-        """The features of the visitor."""
+        """Return the features of the visitor."""
         return {"context": visit.context}
 
     def chances(self, context: Mapping[str, Any]) -> dict[str, float]:
-        """The true click chance of each arm."""
+        """Return the true click chance of each arm."""
         table = self._effects.chances(self._visitors.columns(context)[None])[0]
         return dict(zip(self._arms, table.tolist(), strict=True))
 
     def outcome(self, visit: Visit, shown: Sequence[str]) -> Outcome:
-        """A click where the visit's uniform is below the click chance of the arm shown first."""
+        """Click where the visit's uniform is below the click chance of the arm shown first."""
         chances = self.chances(visit.context)
         if shown[0] not in chances:
             raise UsageError(f"the service showed arm {shown[0]!r}, which the file has not")
@@ -157,7 +157,7 @@ class SyntheticStream:
         self._block: tuple[int, list[Visit]] = -1, []
 
     def visit(self, index: int) -> Visit:
-        """The visit at `index`, from 0."""
+        """Return the visit at `index`, from 0."""
         number, offset = divmod(index, BLOCK_VISITS)
         if self._block[0] != number:
             rng = np.random.default_rng([self._seed, number])
@@ -171,7 +171,7 @@ class SyntheticStream:
 
 
 class _Effects:
-    """f, its scale, and the base rate."""
+    """Effects: f, its scale, and the base rate."""
 
     def __init__(self, kind: str, rng: np.random.Generator, width: int, rows: Array) -> None:
         count, own = rows.shape
@@ -222,12 +222,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def policies_of(path: Path) -> dict[str, dict[str, Any]]:
-    """The policies of an experiment file. Raises UsageError."""
+    """Read the policies of an experiment file. Raises UsageError."""
     return dict(_read(path).get("policies", {}))
 
 
 def _values(spec: Spec) -> list[str]:
-    """The values that occur; none where the feature is a number or a list."""
+    """Return the values that occur; none where the feature is a number or a list."""
     if spec["type"] == "categorical":
         return list(spec["values"])
     return [f"value {number}" for number in range(HASHED)] if spec["type"] == "hashed" else []
@@ -257,7 +257,7 @@ def _drawn(spec: Spec, values: list[str], rng: np.random.Generator) -> Any:
 
 
 def _groups(features: Mapping[str, Spec], arms: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The group of each arm: itself, the value of a category, or OTHERS."""
+    """Return the group of each arm: itself, the value of a category, or OTHERS."""
     if len(arms) <= GROUPS:
         return {arm: arm for arm in arms}
     for name, spec in sorted(features.items()):

@@ -23,7 +23,7 @@ LARGEST: Final = 1e15  # number that the service takes without a scale
 
 
 def read_table(path: Path) -> dict[str, list[str]]:
-    """The columns of a CSV file with a header, gzipped or not; UsageError where it is none."""
+    """Read the columns of a CSV file with a header, gzipped or not; UsageError where it is none."""
     try:
         with path.open("rb") as file:
             gzipped = file.read(2) == GZIP_MAGIC
@@ -54,7 +54,7 @@ def _rows(path: Path, reader: Any) -> Iterator[list[str]]:
 
 
 def numbers(values: Sequence[str]) -> list[float] | None:
-    """The values as finite numbers; None where one is none."""
+    """Return the values as finite numbers; None where one is none."""
     try:
         parsed = [float(value) for value in values]
     except ValueError:
@@ -83,7 +83,7 @@ class Columns:
         self._hash_the_widest()
 
     def column(self, name: str) -> Sequence[str | float]:
-        """The values of a feature, row by row."""
+        """Return the values of a feature, row by row."""
         return self._values[name]
 
     def row(self, index: int) -> dict[str, str | float]:
@@ -110,7 +110,7 @@ class Columns:
 
 
 def _described(values: Sequence[str]) -> tuple[dict[str, Any], Sequence[str | float]] | None:
-    """Schema and values of a column; None where it never varies."""
+    """Return schema and values of a column; None where it never varies."""
     distinct = set(values)
     if len(distinct) < 2:
         return None
@@ -124,7 +124,7 @@ def _described(values: Sequence[str]) -> tuple[dict[str, Any], Sequence[str | fl
 
 
 def valid_name(label: str, taken: Collection[str]) -> str:
-    """A feature name like the label that the service takes and nothing else has."""
+    """Return a feature name like the label that the service takes and nothing else has."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", label)
     if not re.match(r"[A-Za-z0-9_]", name):
         name = "_" + name

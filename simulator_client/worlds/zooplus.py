@@ -104,7 +104,7 @@ class Zooplus:
     def definition(
         self, policies: Sequence[str], own: Mapping[str, Mapping[str, Any]] | None = None
     ) -> dict[str, Any]:
-        """The experiment with these policies, everything else at the service's defaults."""
+        """Define the experiment with these policies, everything else at the service's defaults."""
         return {
             "features": {
                 "context": {"persona": {"type": "categorical", "values": list(PERSONAS)}},
@@ -120,16 +120,16 @@ class Zooplus:
         return ZooplusStream(seed, len(self.personas))
 
     def request(self, visit: Visit) -> dict[str, Any]:
-        """The persona is all that is known of a customer."""
+        """Return the persona: it is all that is known of a customer."""
         return {"context": {"persona": self.personas[visit.user]}}
 
     def click_probability(self, user: int, arm: str, *, shocked: bool = False) -> float:
-        """The true chance that `user` clicks on product `arm`."""
+        """Return the true chance that `user` clicks on product `arm`."""
         chances = (SHOCKED if shocked else CLICK_CHANCE)[self.personas[user]]
         return chances[self._category(arm)]
 
     def outcome(self, visit: Visit, shown: Sequence[str]) -> Outcome:
-        """A click where the visit's uniform is below the click chance of the one arm shown."""
+        """Click where the visit's uniform is below the click chance of the one arm shown."""
         shocked = self._shocked(visit.number)
         p = self.click_probability(visit.user, shown[0], shocked=shocked)
         persona = self.personas[visit.user]
@@ -138,7 +138,8 @@ class Zooplus:
         return Outcome({"reward": click}, click, p, best, uniform, self._category(shown[0]))
 
     def references(self, visits: int) -> list[Reference]:
-        """Expected CTR of the oracle and of uniform showing, before and after the shock."""
+        """Return the expected CTR of the oracle and of uniform showing, before and after the
+        shock."""
         starts = [0]
         if self.shock_at is not None and 0 < self.shock_at < visits:
             starts.append(self.shock_at)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from service.offline.audit_report import COLUMNS
+from service.offline.audit_report import TABLE_COLUMNS
 from service.state.decisions import decode_decision, encode_decision
 from tests.cli.forage import forage, serving, started
 
@@ -55,15 +55,15 @@ def test_a_log_as_it_was_written_ends_with_0_and_a_table(folder: Path) -> None:
     ended = forage("audit", "--json", "found.json", folder=folder)
     assert (ended.returncode, ended.stderr) == (0, "")
     head, line = ended.stdout.splitlines()
-    assert head.split() == ["experiment", "decisions", "events", *COLUMNS]
-    assert line.split() == ["zooplus", "25", "26", *["0"] * len(COLUMNS)]
+    assert head.split() == ["experiment", "decisions", "events", *TABLE_COLUMNS]
+    assert line.split() == ["zooplus", "25", "26", *["0"] * len(TABLE_COLUMNS)]
     assert json.loads((folder / "found.json").read_text()) == [
         {
             "experiment": "zooplus",
             "clean": True,
             "decisions": 25,
             "events": 26,
-            **dict.fromkeys(COLUMNS, 0),
+            **dict.fromkeys(TABLE_COLUMNS, 0),
             **dict.fromkeys(COUNTS.split(), 0),
             "findings": [],
         }

@@ -10,7 +10,7 @@ import pytest
 
 from service import __version__
 from service.cli.program import main
-from service.settings import SECRETS, Settings
+from service.settings import SECRET_SETTINGS, Settings
 from tests.cli.forage import started
 from tests.support.service import SHOP, openapi
 
@@ -123,7 +123,7 @@ def test_without_pyarrow_an_export_says_what_to_install(
 
 def test_every_setting_is_in_the_docs() -> None:
     settings = {name.upper() for name in Settings.model_fields}
-    settings |= {f"{name.upper()}_FILE" for name in SECRETS}
+    settings |= {f"{name.upper()}_FILE" for name in SECRET_SETTINGS}
     for name in settings:
         assert f"`FORAGE_{name}`" in CONFIGURATION, name
     where = {"ENV_FILE"}  # it says where settings are

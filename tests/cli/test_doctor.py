@@ -13,7 +13,7 @@ import pytest
 
 from service.cli.program import main
 from service.offline.doctor import Check, check_clock, check_training, text
-from service.security.keys import Key, changing, digest_of, mint
+from service.security.keys import ApiKey, changing, digest_of, mint
 from tests.cli.forage import Serving, serving
 from tests.support.redis_server import RedisServer
 from tests.support.service import SHOP
@@ -73,7 +73,7 @@ def test_expired_and_missing_keys_are_named(
         for name, year in (("old", 2001), ("fine", 3000)):
             key_id, secret = mint()
             keys.append(
-                Key(
+                ApiKey(
                     id=key_id,
                     name=name,
                     digest=digest_of(secret.encode()).hex(),

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from service.cli.program import main
 from service.security.keys import read_keys
-from service.security.profile import FREE, STRICT
+from service.security.profile import STRICT, UNLIMITED
 from tests.cli.forage import Serving, expect_refusal, forage, serving
 
 KEY = re.compile(r"fk_[0-9a-f]{16}_[0-9a-f]{64}")
@@ -73,7 +73,7 @@ def test_a_profile_is_said_by_options_and_kept_in_the_file(
     limits = {key.name: key.limits for key in read_keys(path)}
     assert limits["page"] == STRICT
     assert limits["wide"] == structs.replace(STRICT, inline=True, unit=None)
-    assert limits["narrow"] == structs.replace(FREE, top_k=3, body_bytes=99)
+    assert limits["narrow"] == structs.replace(UNLIMITED, top_k=3, body_bytes=99)
     assert "profile" not in json.loads(path.read_text())["keys"][0]
     assert main(["keys", "list", "--keys", str(path)]) == 0
     assert "top_k=3" in capsys.readouterr().out

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from service.log.stores.sqlite_file import LAYOUT
+from service.log.stores.sqlite_file import SQLITE_LAYOUT
 from service.state.events import SCHEMA
 from tests.cli.forage import expect_refusal, forage, serving
 
@@ -88,7 +88,7 @@ def test_a_log_with_records_of_another_schema_is_refused(
 def test_a_database_of_another_layout_is_refused(folder: Path, db: sqlite3.Connection) -> None:
     db.execute("PRAGMA user_version = 99")
     line = expect_refusal(forage("serve", "--port", "0", folder=folder))
-    assert f"layout 99, and this Forage reads layout {LAYOUT}" in line
+    assert f"layout 99, and this Forage reads layout {SQLITE_LAYOUT}" in line
 
 
 def test_a_record_that_cannot_be_read_stops_its_experiment_alone(

@@ -86,7 +86,7 @@ async def served(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     """A service, and a backup of its store in another thread, each step of which waits until a
     visit has passed."""
     monkeypatch.setattr(reading, "SAY_SECONDS", 0.0)
-    monkeypatch.setattr(backups, "PAGES", 8)
+    monkeypatch.setattr(backups, "PAGES_PER_STEP", 8)
     services = await opened(url)
     await services.admin.define("shop", Definition.model_validate(shop(**POLICIES)), "")
     day = Shop(services)

@@ -14,14 +14,14 @@ from service.log.stores.base import (
     Appended,
     Blob,
     CommitResult,
-    Cut,
     DecisionRow,
     Entry,
     Erasure,
-    Kept,
     Record,
     Removed,
+    RowStored,
     Snapshot,
+    Trim,
 )
 from service.log.stores.memory import MemoryStore
 from service.offline.copying import copy_experiment
@@ -116,7 +116,7 @@ async def test_what_was_trimmed_and_erased_stays_so_in_a_copy(
     await source.commit([decision(name) for name in "abcd"])
     await source.put("zoo", Snapshot(4, b"s", origin=True))
     [first, *_] = await source.decisions("zoo", 0, 1)
-    while await source.trim("zoo", Cut(3, first.number, 0.0), 2):
+    while await source.trim("zoo", Trim(3, first.number, 0.0), 2):
         pass
     await source.erase("zoo", Erasure(["d"], {4: b"gone"}, ["4"], 4))
     told = await everything(source, "zoo")
@@ -125,7 +125,7 @@ async def test_what_was_trimmed_and_erased_stays_so_in_a_copy(
     assert (await source.describe("zoo")).removed == Removed(1, 1)
     await source.commit([event("a", experiment="shop"), event("b", experiment="shop")])
     await source.put("shop", Snapshot(2, b"s", origin=True))
-    while await source.trim("shop", Cut(2, 0, 0.0), 9):
+    while await source.trim("shop", Trim(2, 0, 0.0), 9):
         pass
     assert await source.read("shop", 0, 9) == []
     emptied = await everything(source, "shop")
@@ -139,7 +139,8 @@ fresh = itertools.count()
 def unnumbered(results: list[CommitResult]) -> list[CommitResult]:
     """Numbers of rows grow as each store likes."""
     return [
-        Kept(min(one.number, 1), one.earlier) if isinstance(one, Kept) else one for one in results
+        RowStored(min(one.number, 1), one.earlier) if isinstance(one, RowStored) else one
+        for one in results
     ]
 
 

@@ -4,7 +4,7 @@ they came, due until settled."""
 from unittest.mock import ANY
 
 from service.log.stores import Store
-from service.log.stores.base import Append, Appended, DecisionRow, Kept, Known, Mark
+from service.log.stores.base import Append, Appended, DecisionRow, Mark, MarkConflict, RowStored
 from tests.support.stores import decision, event, over_every_store
 
 
@@ -13,8 +13,8 @@ async def test_a_decision_is_kept_once(store: Store) -> None:
     """Also among the counts by policy."""
     first = DecisionRow("zoo", "d", "linucb", b"first", due=5.0)
     again = DecisionRow("zoo", "d", "random", b"again", due=1.0)
-    assert await store.commit([first, again]) == [Kept(1), Kept(0, b"first")]
-    assert await store.commit([again]) == [Kept(0, b"first")]
+    assert await store.commit([first, again]) == [RowStored(1), RowStored(0, b"first")]
+    assert await store.commit([again]) == [RowStored(0, b"first")]
     assert await store.decision("zoo", "d") == b"first"
     assert await store.decision("shop", "d") is None
     assert await store.due("zoo", 1.0, 10) == []
@@ -90,7 +90,7 @@ def activation(name: str, due: float | None = None) -> Append:
 async def test_an_event_opens_a_decision_once(store: Store) -> None:
     await store.commit([decision("a"), decision("b", 5.0)])
     assert await store.due("zoo", 9.0, 10) == [b"b"]
-    again = Known({"activated/a": Mark("", 1)})
+    again = MarkConflict({"activated/a": Mark("", 1)})
     assert await store.commit([activation("a", 3.0), activation("a", 1.0)]) == [
         Appended(1, ANY),
         again,

@@ -11,14 +11,14 @@ from service.log.stores.base import (
     Append,
     Appended,
     Blob,
-    Cut,
     Erasure,
-    Known,
     Mark,
+    MarkConflict,
+    ReaderPosition,
     Record,
     Removed,
     Snapshot,
-    Taken,
+    Trim,
 )
 from service.log.stores.sqlite import SqliteStore
 from tests.support.stores import decision, event, over_every_store
@@ -70,12 +70,15 @@ async def test_processes_see_each_other_until_their_time_is_over_or_they_leave(
 
 @over_every_store
 async def test_what_a_reader_has_taken_is_remembered_until_it_goes(store: Store) -> None:
-    await store.take_note("zoo", "archive", Taken(3, 5))
-    await store.take_note("zoo", "archive", Taken(4, 6))
-    await store.take_note("zoo", "other", Taken(0, 0))
-    assert (await store.describe("zoo")).readers == {"archive": Taken(4, 6), "other": Taken(0, 0)}
-    await store.take_note("zoo", "other", None)
-    assert (await store.describe("zoo")).readers == {"archive": Taken(4, 6)}
+    await store.save_reader("zoo", "archive", ReaderPosition(3, 5))
+    await store.save_reader("zoo", "archive", ReaderPosition(4, 6))
+    await store.save_reader("zoo", "other", ReaderPosition(0, 0))
+    assert (await store.describe("zoo")).readers == {
+        "archive": ReaderPosition(4, 6),
+        "other": ReaderPosition(0, 0),
+    }
+    await store.save_reader("zoo", "other", None)
+    assert (await store.describe("zoo")).readers == {"archive": ReaderPosition(4, 6)}
     assert (await store.describe("shop")).readers == {}
 
 
@@ -101,18 +104,18 @@ async def test_the_newest_origin_is_kept_beside_the_last_two_snapshots(store: St
 async def test_events_are_trimmed_up_to_the_origin_and_positions_go_on(store: Store) -> None:
     await fill(store, 10)
     with pytest.raises(StoreError, match="origin of replay is at position 0"):
-        await store.trim("zoo", Cut(1, 0, 0.0), 100)
+        await store.trim("zoo", Trim(1, 0, 0.0), 100)
     await store.put("zoo", origin(6))
     with pytest.raises(StoreError, match="origin of replay is at position 6"):
-        await store.trim("zoo", Cut(7, 0, 0.0), 100)
-    assert await store.trim("zoo", Cut(6, 0, 0.0), 100) == 6
-    assert await store.trim("zoo", Cut(6, 0, 0.0), 100) == 0
+        await store.trim("zoo", Trim(7, 0, 0.0), 100)
+    assert await store.trim("zoo", Trim(6, 0, 0.0), 100) == 6
+    assert await store.trim("zoo", Trim(6, 0, 0.0), 100) == 0
     assert await positions(store) == [7, 8, 9, 10]
     assert await positions(store, after=3) == [7, 8, 9, 10]
     assert await store.commit([event("mark11")]) == [Appended(11, ANY)]
-    assert isinstance((await store.commit([event("mark1")]))[0], Known)
+    assert isinstance((await store.commit([event("mark1")]))[0], MarkConflict)
     await store.put("zoo", origin(11))
-    await store.trim("zoo", Cut(11, 0, 0.0), 100)  # to its end
+    await store.trim("zoo", Trim(11, 0, 0.0), 100)  # to its end
     assert await positions(store) == []
     assert await store.experiments() == ["zoo"]
     assert await store.commit([event("next")]) == [Appended(12, ANY)]
@@ -123,7 +126,7 @@ async def test_events_are_trimmed_up_to_the_origin_and_positions_go_on(store: St
 async def test_trimming_goes_in_steps(store: Store) -> None:
     await fill(store, 10, rows=10)
     await store.put("zoo", origin(10))
-    cut = Cut(8, await number_of(store, "row8"), 0.0)
+    cut = Trim(8, await number_of(store, "row8"), 0.0)
     steps = 0
     while count := await store.trim("zoo", cut, 3):
         assert 0 < count <= 3 * 3
@@ -135,7 +138,7 @@ async def test_trimming_goes_in_steps(store: Store) -> None:
 @over_every_store
 async def test_a_row_that_is_due_and_those_after_it_are_not_trimmed(store: Store) -> None:
     await store.commit([decision("a"), decision("b", due=9.0), decision("c")])
-    cut = Cut(0, await number_of(store, "c"), 0.0)
+    cut = Trim(0, await number_of(store, "c"), 0.0)
     await store.trim("zoo", cut, 100)
     assert await ids(store) == ["b", "c"]
     assert (await store.describe("zoo")).removed == Removed(trimmed=1)
@@ -152,12 +155,12 @@ async def test_a_row_that_is_due_and_those_after_it_are_not_trimmed(store: Store
 async def test_rows_are_trimmed_where_no_default_can_come_any_more(store: Store) -> None:
     """Neither by a definition without defaults, nor of rows that were settled before they came."""
     await store.commit([decision("a", due=9.0), decision("b")])
-    await store.trim("zoo", Cut(0, await number_of(store, "b"), 0.0, settles=False), 100)
+    await store.trim("zoo", Trim(0, await number_of(store, "b"), 0.0, settles=False), 100)
     assert await ids(store) == []
     await store.commit([decision("a"), event("early", settles="c")])
     assert await store.due("zoo", 10.0, 10) == []
     await store.commit([decision("c", due=9.0)])
-    await store.trim("zoo", Cut(0, await number_of(store, "c"), 0.0), 100)
+    await store.trim("zoo", Trim(0, await number_of(store, "c"), 0.0), 100)
     assert await ids(store) == []
     await store.commit([decision("c", due=9.0)])  # under its id comes another, which is due
     assert len(await store.due("zoo", 10.0, 10)) == 1
@@ -168,7 +171,7 @@ async def test_marks_are_forgotten_once_they_need_not_be_kept(store: Store) -> N
     await store.commit(
         [event("old", keep_until=50.0), event("new", keep_until=4e9), event("always")]
     )
-    await store.trim("zoo", Cut(0, 0, 60.0), 100)
+    await store.trim("zoo", Trim(0, 0, 60.0), 100)
     assert set(await store.marks("zoo", ["old", "new", "always"])) == {"new", "always"}
 
 
@@ -180,7 +183,7 @@ async def test_each_mark_is_kept_until_its_own_time(store: Store) -> None:
         await store.commit([event(identity, keep_until=keep_until)])
     await store.overwrite_marks("zoo", {"decision7#7": "null"}, 1_000.0)
     count = 0
-    while went := await store.trim("zoo", Cut(0, 0, 300.0), 50):
+    while went := await store.trim("zoo", Trim(0, 0, 300.0), 50):
         count += went
     assert count == 199
     later = {identity for identity, keep_until in marks.items() if keep_until >= 300}
@@ -229,7 +232,7 @@ async def test_pages_of_a_log_with_tombstones_are_dense(store: Store) -> None:
             seen += page
             after = page[-1]
         assert seen == list(range(1, 11)), limit
-    await store.trim("zoo", Cut(6, 0, 0.0), 100)  # tombstones, too
+    await store.trim("zoo", Trim(6, 0, 0.0), 100)  # tombstones, too
     assert await positions(store) == [7, 8, 9, 10]
 
 
@@ -260,4 +263,4 @@ async def test_marks_can_be_made_to_stand_for_something_else(store: Store) -> No
     found = await store.marks("zoo", ["known", "new"])
     assert found == dict.fromkeys(("known", "new"), Mark("gone", 0))
     outcome = (await store.commit([Append("zoo", b"late", {"new": "1", "other": "2"})]))[0]
-    assert isinstance(outcome, Known)
+    assert isinstance(outcome, MarkConflict)

@@ -13,9 +13,9 @@ import pytest
 
 from service.errors import ConfigurationError, StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores import Store, open_store, postgres_connection
-from service.log.stores.base import Append, Appended, Blob, Entry, Erasure, Known, Mark
+from service.log.stores.base import Append, Appended, Blob, Entry, Erasure, Mark, MarkConflict
 from service.log.stores.postgres import PostgresStore
-from service.log.stores.postgres_connection import Connection, Patience, our_errors
+from service.log.stores.postgres_connection import Connection, PostgresTimeouts, our_errors
 from service.offline.doctor import Check, examine
 from service.settings import Settings
 from tests.support.clock import SetClock
@@ -23,7 +23,7 @@ from tests.support.postgres_server import PostgresSchema, postgres_schema
 from tests.support.scenarios import Test, as_test
 from tests.support.stores import Backend, Scenario, decision, event, expect_dense, stores_at
 
-PATIENT = Patience(connect_s=60.0, reply_s=60.0)
+PATIENT = PostgresTimeouts(connect_s=60.0, reply_s=60.0)
 """A busy machine takes its time; what fails at once does so well before."""
 
 HASTY = replace(PATIENT, reply_s=0.2)
@@ -75,8 +75,10 @@ async def test_two_services_share_one_log(one: Store, schema: PostgresSchema) ->
         assert one.shared
         assert await one.secret() == await other.secret()
 
-        async def write(store: Store, value: str, names: list[str]) -> list[Appended | Known]:
-            outcomes: list[Appended | Known] = []
+        async def write(
+            store: Store, value: str, names: list[str]
+        ) -> list[Appended | MarkConflict]:
+            outcomes: list[Appended | MarkConflict] = []
             for n in range(0, 200, 10):
                 identities = map(str, range(n, n + 10))
                 batch = [Append(name, b"", {i: value}) for i in identities for name in names]
@@ -92,10 +94,10 @@ async def test_two_services_share_one_log(one: Store, schema: PostgresSchema) ->
         assert await other.experiments() == ["shop", "zoo"]
         for n, (our, their) in enumerate(zip(ours, theirs, strict=True)):
             if isinstance(our, Appended):
-                assert their == Known({str(n): Mark("ours", our.position)})
+                assert their == MarkConflict({str(n): Mark("ours", our.position)})
             else:
                 assert isinstance(their, Appended)
-                assert our == Known({str(n): Mark("theirs", their.position)})
+                assert our == MarkConflict({str(n): Mark("theirs", their.position)})
         await expect_dense(other, 200)
 
 
@@ -154,7 +156,7 @@ async def test_connections_that_the_server_ends_are_replaced(
     await asyncio.to_thread(schema.end_connections)
     while True:
         try:
-            assert await store.commit([event("a")]) == [Known({"a": Mark("1.0", 1)})]
+            assert await store.commit([event("a")]) == [MarkConflict({"a": Mark("1.0", 1)})]
             break
         except StoreUnavailable:  # it was ended while `wait` had a look
             continue

@@ -15,9 +15,9 @@ import pytest
 
 from service.errors import StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores import Store, open_store, redis_connection, redis_fitness
-from service.log.stores.base import Append, Appended, Cut, Entry, Erasure, Known, Mark
+from service.log.stores.base import Append, Appended, Entry, Erasure, Mark, MarkConflict, Trim
 from service.log.stores.redis import RedisStore
-from service.log.stores.redis_connection import Patience
+from service.log.stores.redis_connection import RedisTimeouts
 from service.log.stores.redis_scripts import PER_BUCKET
 from service.log.stores.store import START
 from service.security.token import text_of
@@ -35,11 +35,11 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
         yield server
 
 
-PATIENT = Patience(connect_s=30.0, reply_s=30.0)
+PATIENT = RedisTimeouts(connect_s=30.0, reply_s=30.0)
 """A busy machine takes its time; what fails at once does so well before."""
 
 
-def run(server: RedisServer, scenario: Scenario, patience: Patience = PATIENT) -> None:
+def run(server: RedisServer, scenario: Scenario, patience: RedisTimeouts = PATIENT) -> None:
     Backend(lambda: RedisStore(server.url, patience=patience)).run(scenario)
 
 
@@ -64,8 +64,8 @@ async def test_two_services_share_one_log(one: Store, redis: RedisServer) -> Non
     assert one.shared
     assert await one.secret() == await other.secret()
 
-    async def write(store: Store, value: str) -> list[Appended | Known]:
-        outcomes: list[Appended | Known] = []
+    async def write(store: Store, value: str) -> list[Appended | MarkConflict]:
+        outcomes: list[Appended | MarkConflict] = []
         for n in range(0, 200, 10):
             batch = [Append("zoo", b"", {str(i): value}) for i in range(n, n + 10)]
             outcomes += await store.commit(batch)  # type: ignore[arg-type]
@@ -78,10 +78,10 @@ async def test_two_services_share_one_log(one: Store, redis: RedisServer) -> Non
     assert await other.experiments() == ["zoo"]
     for n, (our, their) in enumerate(zip(ours, theirs, strict=True)):
         if isinstance(our, Appended):
-            assert their == Known({str(n): Mark("ours", our.position)})
+            assert their == MarkConflict({str(n): Mark("ours", our.position)})
         else:
             assert isinstance(their, Appended)
-            assert our == Known({str(n): Mark("theirs", their.position)})
+            assert our == MarkConflict({str(n): Mark("theirs", their.position)})
     await expect_dense(other, 200)
     await other.close()
 
@@ -118,7 +118,7 @@ async def test_a_killed_server_loses_nothing_acknowledged(
     await expect_dense(store, 30)
     assert len(await store.due("zoo", 1.0, 100)) == 30
     assert await store.commit([event("29"), event("new")]) == [
-        Known({"29": Mark("1.0", 30)}),
+        MarkConflict({"29": Mark("1.0", 30)}),
         Appended(31, ANY),
     ]
 
@@ -192,14 +192,14 @@ async def test_the_clock_of_redis_forgets_no_mark(store: Store, redis: RedisServ
     await store.overwrite_marks("zoo", {"c": "null"}, keep_until=10.0)
     assert redis.command("PTTL", "forage:{zoo}:marks:0") == -1
     assert await kept_until(store) == {"a": 5.0, "b": None, "c": 10.0}
-    assert await store.trim("zoo", Cut(0, 0, marks_before=5.0), 100) == 0
-    assert await store.trim("zoo", Cut(0, 0, marks_before=10.0), 100) == 1
+    assert await store.trim("zoo", Trim(0, 0, marks_before=5.0), 100) == 0
+    assert await store.trim("zoo", Trim(0, 0, marks_before=10.0), 100) == 1
     assert set(await store.marks("zoo", ["a", "b", "c"])) == {"b", "c"}
     assert redis.command("ZSCORE", "forage:{zoo}:mark_ages", "forage:{zoo}:marks:0") == 10.0
     await store.erase("zoo", Erasure(forget=["c"]))
     assert await kept_until(store) == {"b": None}
     await store.erase("zoo", Erasure(forget=["b"]))
-    assert await store.trim("zoo", Cut(0, 0, marks_before=1e12), 100) == 0
+    assert await store.trim("zoo", Trim(0, 0, marks_before=1e12), 100) == 0
     assert redis.command("HGET", "forage:{zoo}:marks", "count") == b"0"
 
 
@@ -217,7 +217,7 @@ async def test_buckets_of_marks_have_one_size(store: Store, redis: RedisServer) 
     entries = [*rewards(2_000)]
     for start in range(0, len(entries), 100):
         await store.commit(entries[start : start + 100])
-    assert all(isinstance(known, Known) for known in await store.commit(entries))
+    assert all(isinstance(known, MarkConflict) for known in await store.commit(entries))
     buckets = redis.command("KEYS", "forage:{zoo}:marks:*")
     sizes = [redis.command("HLEN", key) for key in buckets]
     assert sum(sizes) == 4_000
@@ -256,7 +256,7 @@ async def test_marks_go_one_by_one_from_their_buckets(store: Store, redis: Redis
         await store.commit([event(identity, keep_until=keep_until)])
     for upto in (300, 301, 1_000):
         count = 0
-        while went := await store.trim("zoo", Cut(0, 0, marks_before=float(upto)), 100):
+        while went := await store.trim("zoo", Trim(0, 0, marks_before=float(upto)), 100):
             count += went
         kept = {one: keep_until for one, keep_until in marks.items() if keep_until >= upto}
         assert await kept_until(store) == kept
@@ -272,7 +272,7 @@ async def test_marks_go_past_buckets_whose_least_mark_was_replaced(store: Store)
     for name in names:
         await store.commit([event(name, keep_until=10.0 if name == names[-1] else 5.0)])
     await store.overwrite_marks("zoo", dict.fromkeys(names[:-1], "null"), keep_until=20.0)
-    assert await store.trim("zoo", Cut(0, 0, marks_before=11.0), 100) == 1
+    assert await store.trim("zoo", Trim(0, 0, marks_before=11.0), 100) == 1
     assert set(await store.marks("zoo", names)) == set(names[:-1])
 
 
@@ -284,7 +284,7 @@ async def test_many_marks_of_one_decision_share_a_bucket(store: Store, redis: Re
     others = {f"{text_of(Random(n).randbytes(16))}#a": "1" for n in range(2, 1_000)}
     await store.commit([Append("zoo", b"", marks | others, keep_until=5.0)])
     assert len(await store.marks("zoo", [*marks, *others])) == 9_998
-    while await store.trim("zoo", Cut(0, 0, marks_before=6.0), 100):
+    while await store.trim("zoo", Trim(0, 0, marks_before=6.0), 100):
         pass
     assert await kept_until(store) == {}
 
@@ -384,7 +384,7 @@ def test_a_commit_is_acknowledged_once_replicas_of_redis_hold_it(tmp_path: Path)
                 with suppress(StoreUnavailable):
                     [known] = await store.commit([event("first")])
                     break
-            assert isinstance(known, Known)
+            assert isinstance(known, MarkConflict)
             assert await store.commit([event("second")]) == [Appended(2, ANY)]
         finally:
             await store.close()

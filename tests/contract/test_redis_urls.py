@@ -20,13 +20,13 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.log.stores import open_store
 from service.log.stores.base import Appended
 from service.log.stores.redis import RedisStore
-from service.log.stores.redis_connection import Patience
+from service.log.stores.redis_connection import RedisTimeouts
 from service.log.stores.redis_url import client_of, name_of
 from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer, redis_sentinel, redis_server
 from tests.support.stores import event
 
-PATIENT = Patience(connect_s=30.0, reply_s=30.0)
+PATIENT = RedisTimeouts(connect_s=30.0, reply_s=30.0)
 
 
 @pytest.mark.parametrize(

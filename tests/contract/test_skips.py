@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from service.errors import Quarantined
-from service.log.replay import AT_ONCE, skip_mark, skipped_positions
+from service.log.replay import SKIPS_PER_QUERY, skip_mark, skipped_positions
 from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended
@@ -44,7 +44,7 @@ def test_a_skip_by_one_service_lifts_the_quarantine_of_every_other(backend: Back
 
 @over_every_store
 async def test_all_skips_are_found_however_many_there_are(store: Store) -> None:
-    for count in (0, 1, AT_ONCE, AT_ONCE + 1):
+    for count in (0, 1, SKIPS_PER_QUERY, SKIPS_PER_QUERY + 1):
         known = len(await skipped_positions(store, "shop"))
         for number in range(known, count):
             marks = {skip_mark(number): str(10 * number)}

@@ -11,13 +11,13 @@ from service.log.stores.base import (
     Append,
     Appended,
     Blob,
-    Cut,
-    Instant,
-    Known,
+    LogSummary,
     Mark,
+    MarkConflict,
     Record,
     Removed,
     Snapshot,
+    Trim,
     digest,
 )
 from tests.support.stores import (
@@ -61,7 +61,7 @@ async def test_an_empty_log_holds_nothing(store: Store) -> None:
     assert await store.decision("zoo", "d") is None
     assert await store.decisions("zoo", 0, 10) == []
     assert await store.due("zoo", 1e12, 10) == []
-    assert await store.describe("zoo", whole=True) == Instant(0, 0, {}, {}, Removed())
+    assert await store.describe("zoo", whole=True) == LogSummary(0, 0, {}, {}, Removed())
     assert await store.list_marks("zoo", "", 10) == ([], "")
     assert await store.snapshots("zoo") == []
     assert await store.blob("zoo", "k") is None
@@ -97,8 +97,10 @@ async def test_a_new_mark_is_set_once(store: Store) -> None:
             Append("zoo", b"3", {"b": "1.0"}),
         ]
     )
-    assert outcomes == [Appended(1, ANY), Known({"a": Mark("1.0", 1)}), Appended(2, ANY)]
-    assert await store.commit([Append("zoo", b"4", {"b": "7"})]) == [Known({"b": Mark("1.0", 2)})]
+    assert outcomes == [Appended(1, ANY), MarkConflict({"a": Mark("1.0", 1)}), Appended(2, ANY)]
+    assert await store.commit([Append("zoo", b"4", {"b": "7"})]) == [
+        MarkConflict({"b": Mark("1.0", 2)})
+    ]
     assert [record.payload for record in await store.read("zoo", 0, 9)] == [b"1", b"3"]
     assert await store.commit([event("a", experiment="shop")]) == [Appended(1, ANY)]
 
@@ -108,13 +110,13 @@ async def test_an_event_takes_all_its_identities_or_none(store: Store) -> None:
     slate = Append("zoo", b"slate", {"d/a": "1", "d/b": "0", "d/c": "0"})
     assert await store.commit([event("d/b"), slate]) == [
         Appended(1, ANY),
-        Known({"d/b": Mark("1.0", 1)}),
+        MarkConflict({"d/b": Mark("1.0", 1)}),
     ]
     assert await store.marks("zoo", ["d/a", "d/b", "d/c"]) == {"d/b": Mark("1.0", 1)}
     rest = Append("zoo", b"rest", {"d/a": "1", "d/c": "0"})
     assert await store.commit([rest, slate]) == [
         Appended(2, ANY),
-        Known({"d/a": Mark("1", 2), "d/b": Mark("1.0", 1), "d/c": Mark("0", 2)}),
+        MarkConflict({"d/a": Mark("1", 2), "d/b": Mark("1.0", 1), "d/c": Mark("0", 2)}),
     ]
 
 
@@ -133,11 +135,11 @@ async def test_a_mark_is_replaced_where_it_has_the_expected_value(store: Store) 
     )
     a, b = Mark("2", 2), Mark("", 2)
     assert outcomes == [
-        Known({}),
+        MarkConflict({}),
         Appended(1, ANY),
         Appended(2, ANY),
-        Known({"a": a, "b": b}),
-        Known({"a": a}),
+        MarkConflict({"a": a, "b": b}),
+        MarkConflict({"a": a}),
         Appended(3, ANY),
     ]
     assert await store.marks("zoo", ["a", "b"]) == {"a": a, "b": Mark("5", 3)}
@@ -156,7 +158,7 @@ def test_writers_that_replace_one_mark_follow_each_other(backend: Backend) -> No
                 payload = f"{before.get('a', '')}>{value}".encode()
                 [result] = await store.commit([Append("zoo", payload, {"a": value}, before)])
                 appended = isinstance(result, Appended)
-                if isinstance(result, Known):
+                if isinstance(result, MarkConflict):
                     known = result.marks["a"]
             known = Mark(value, 0)
 
@@ -182,7 +184,7 @@ async def test_identities_and_values_are_any_text(store: Store) -> None:
     stood_for = {identity: Mark(value, 1) for identity, value in marks.items()}
     assert await store.commit([Append("zoo", b"e", marks)]) == [Appended(1, ANY)]
     assert await store.marks("zoo", list(marks)) == stood_for
-    assert await store.commit([Append("zoo", b"e", marks)]) == [Known(stood_for)]
+    assert await store.commit([Append("zoo", b"e", marks)]) == [MarkConflict(stood_for)]
     assert await store.marks("zoo", ["nul", "d:4"]) == {}
 
 
@@ -230,7 +232,7 @@ def test_a_reopened_store_holds_all_it_held(backend: Backend) -> None:
         assert await store.experiments() == ["zoo"]
         assert await store.read("zoo", 0, 2) == [Record(1, b"1"), Record(2, b"2")]
         assert await store.commit([event("a"), event("new")]) == [
-            Known({"a": Mark("1.0", 1)}),
+            MarkConflict({"a": Mark("1.0", 1)}),
             Appended(4, ANY),
         ]
         await store.commit([decision("d", 1.0), decision("late", 1.0)])
@@ -313,7 +315,7 @@ async def test_the_size_of_a_log_is_that_of_its_rows_and_events(store: Store) ->
     assert size.limit is None or size.limit > size.used
     assert (await store.describe("zoo")).rows == 600
     await store.put("zoo", Snapshot(1, b"folded", origin=True))
-    while await store.trim("zoo", Cut(0, 500, 0.0), 200):
+    while await store.trim("zoo", Trim(0, 500, 0.0), 200):
         pass
     assert (await store.describe("zoo")).rows == 100
     later = (await store.measure()).logs

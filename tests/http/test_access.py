@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.routing import Mount
 
-from service.http.access import FREE, needs, row_of
+from service.http.access import NO_KEY, needs, row_of
 from service.http.openapi import OPERATIONS
 from service.state.decisions import decode_decision
 from tests.support.keys import PAGE, Keys, body_of
@@ -63,12 +63,12 @@ def test_every_route_has_the_documented_scope(wire: Wire) -> None:
         row = row_of(method, filled(path, "shop"))
         assert row is not None, f"{method} {path}: say in service.http.access.SCOPES who may"
         by_scope[row.needs].add(path)
-    assert by_scope.keys() == {*SCOPES, FREE}
+    assert by_scope.keys() == {*SCOPES, NO_KEY}
     assert by_scope["select"] == {"/select", "/select/batch"}
     assert by_scope["reward"] == {"/reward", "/reward/batch", "/decisions/{id}/activate"}
     assert by_scope["metrics"] == {"/metrics"}
     pages = ("/sdk", "/demo", "/docs", "/console")
-    others = {path for path in by_scope[FREE] if not path.startswith(pages)}
+    others = {path for path in by_scope[NO_KEY] if not path.startswith(pages)}
     assert others <= {"/", "/healthz", "/readyz", "/openapi.json", "/beacon"}
 
 
@@ -78,9 +78,9 @@ def test_the_document_names_the_scope_of_each_route(wire: Wire) -> None:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             needed = needs(method.upper(), path)
-            scopes = [] if needed == FREE else [{"bearer": [needed]}, {"header": [needed]}]
+            scopes = [] if needed == NO_KEY else [{"bearer": [needed]}, {"header": [needed]}]
             assert operation["security"] == scopes
-            assert ({"401", "403", "429"} <= operation["responses"].keys()) == (needed != FREE)
+            assert ({"401", "403", "429"} <= operation["responses"].keys()) == (needed != NO_KEY)
 
 
 def test_every_route_against_every_key(wire: Wire, keys: Keys) -> None:
@@ -103,7 +103,7 @@ def test_every_route_against_every_key(wire: Wire, keys: Keys) -> None:
 
         refused = {name: status(headers) for name, headers in bad.items()}
         others = {scope: status(keys.headers(scope)) for scope in SCOPES if scope != needed}
-        if needed == FREE:
+        if needed == NO_KEY:
             assert {401, 403}.isdisjoint([*refused.values(), *others.values()]), path
             continue
         assert set(refused.values()) == {401}, (method, path, refused)
@@ -131,7 +131,7 @@ def test_a_key_of_another_experiment_is_refused_by_every_route(wire: Wire, keys:
         "POST /reward/batch": {"requests": [reward]},
     }
     for method, path in sorted(routes(wire.app)):
-        if needs(method, filled(path, "shop")) in (FREE, "metrics"):
+        if needs(method, filled(path, "shop")) in (NO_KEY, "metrics"):
             continue
         known = filled(path, "shop").replace("/decisions/a", f"/decisions/{decision['id']}")
         body = taken.get(f"{method} {path}", body_of(path))

@@ -73,7 +73,7 @@ def test_a_file_that_breaks_leaves_the_keys_of_before(
     for _ in range(3):
         assert status(wire, keys, "ops") == 200
     assert stale() == "1.0"
-    told = [record for record in caplog.records if "still hold" in record.message]
+    told = [record for record in caplog.records if "stay valid" in record.message]
     assert len(told) == 1  # not at each request
     keys.path.write_text(whole)
     assert status(wire, keys, "ops") == 200
@@ -103,7 +103,7 @@ def test_a_key_expires_at_its_time(wire: Wire, keys: Keys) -> None:
 
 def test_a_key_that_is_lent_lives_in_this_process_alone(wire: Wire, keys: Keys) -> None:
     before = keys.path.read_bytes()
-    lent = {"X-API-Key": wire.services.access.lend("trainer", "admin")}
+    lent = {"X-API-Key": wire.services.access.issue_process_key("trainer", "admin")}
     assert wire.get("/experiments", headers=lent).status_code == 200
     assert wire.post("/select", {"context": {}}, headers=lent).status_code == 403
     keys.add("new", "admin")  # the file is read again
@@ -141,7 +141,7 @@ def test_a_batch_counts_as_what_is_in_it(wire: Wire, keys: Keys) -> None:
         return wire.post("/select/batch", batch, headers=keys.headers(name))
 
     assert [asked("slow").status_code for _ in range(3)] == [200, 200, 429]
-    assert "at once never pass" in expect_problem(asked("slower"), 429)["detail"]
+    assert "one request exceeds the whole rate" in expect_problem(asked("slower"), 429)["detail"]
 
 
 def test_a_refused_request_costs_nothing_of_the_rate(wire: Wire, keys: Keys) -> None:

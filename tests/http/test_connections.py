@@ -9,7 +9,7 @@ from service.http.protocol import (
     DEFAULT_CONNECTIONS,
     IDLE_SECONDS,
     LINGER_SECONDS,
-    SECONDS,
+    TIMEOUT_SECONDS,
     UNREAD_SECONDS,
     connection_limit,
 )
@@ -332,7 +332,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(wire: Wire, plug: Pl
         impatient.sleep(2)
         assert plug.transport.closed
     unused = Plug(wire)
-    wire.sleep(SECONDS["head"] - 1)
+    wire.sleep(TIMEOUT_SECONDS["head"] - 1)
     assert not unused.transport.closed
     wire.sleep(2)
     assert unused.transport.closed
@@ -500,7 +500,7 @@ def test_the_body_of_a_refused_request_is_passed_over(busy: Wire) -> None:
     assert plug.receive().status_code == 200
     plug.send(CHUNKED + b"5\r\nhello\r\n")
     expect_problem(plug.receive(), 503)
-    busy.sleep(SECONDS["body"] + 1)
+    busy.sleep(TIMEOUT_SECONDS["body"] + 1)
     assert plug.transport.closed
     assert not plug.transport.sent
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from service.log.stores.memory import MemoryStore
-from service.security.token import LIMIT
+from service.security.token import TOKEN_CHARACTERS
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 
 
@@ -125,7 +125,7 @@ def test_features_that_are_not_in_the_token_are_read_from_the_log(photos: Wire) 
 
 def test_without_its_row_such_a_decision_is_over(photos: Wire, store: Forgetful) -> None:
     large = photos.select(experiment="photos", context=PHOTO, top_k=2)
-    assert len(large["decision_id"]) <= LIMIT  # 500 numbers are 4,000 bytes
+    assert len(large["decision_id"]) <= TOKEN_CHARACTERS  # 500 numbers are 4,000 bytes
     small = photos.select(experiment="shop")
     store.forgets = True
     photos.refuse(410, large)

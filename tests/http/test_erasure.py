@@ -17,7 +17,7 @@ from service.log.stores import open_store
 from service.log.stores.base import CommitResult, Entry, Erasure
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
-from service.log.stores.redis_connection import Patience
+from service.log.stores.redis_connection import RedisTimeouts
 from service.serving.marks import ERASED, activation_mark, arm_mark, contribution_mark
 from service.state.decisions import unit_of
 from service.state.events import Erased, Tombstone, decode_event
@@ -391,7 +391,7 @@ def test_a_search_through_redis_and_its_files_finds_nothing(tmp_path: Path) -> N
     """Once the append-only file has been written anew."""
     plain = ("--stream-node-max-entries", "1", "--rdbcompression", "no")
     with redis_server(tmp_path, *plain) as server:
-        store = RedisStore(server.url, patience=Patience(connect_s=30.0, reply_s=30.0))
+        store = RedisStore(server.url, patience=RedisTimeouts(connect_s=30.0, reply_s=30.0))
         with serving(store, snapshot_every_events=2) as wire:
             words = fill(wire, "windowed")
             assert [word for word in words if found_in(tmp_path, word)] == words

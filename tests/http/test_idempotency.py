@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from service.log.stores.memory import MemoryStore
-from service.log.stores.store import Keyed, Values
+from service.log.stores.store import Keyed, KeyedValues
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 from tests.support.stores import Disk
 
@@ -100,7 +100,7 @@ def test_another_process_that_was_first_is_followed() -> None:
     class Late(MemoryStore):
         blind = False
 
-        async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+        async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
             return {} if self.blind else await super().get(experiment, table, keys)
 
     store = Late()

@@ -7,8 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from service.analysis.jobs import KEPT, KEPT_IN_ALL, KEPT_SECONDS
-from service.analysis.running import Answer, Refusal, Result, Run, Step, Worker
+from service.analysis.jobs import KEPT_JOBS, KEPT_JOBS_IN_ALL, KEPT_SECONDS
+from service.analysis.running import (
+    AnswerLine,
+    EvaluationWorker,
+    ProgressLine,
+    RefusalLine,
+    Result,
+    Run,
+)
 from service.definition.experiment import load_definition
 from service.errors import ProcessEnded, StoreUnavailable
 from tests.support.clock import VirtualClock
@@ -20,13 +27,13 @@ ANSWER: Json = {
     "experiment": "shop", "sentence": "Nothing can be told.", "decisions": 0, "since": None,
     "until": None, "frozen": False, "shadows": False, "metric": "reward_per_decision",
     "confidence": 0.95, "logged": {"value": None, "interval": None}, "logged_by": {},
-    "earned_by": {}, "slates": 0, "shortlists": 0, "untold": 0, "erased": 0, "left_out": {},
-    "policies": [],
+    "earned_by": {}, "slates": 0, "shortlists": 0, "without_probabilities": 0, "erased": 0,
+    "left_out": {}, "policies": [],
 }  # fmt: skip
-DONE = Answer(msgspec.Raw(msgspec.json.encode(ANSWER)))
+DONE = AnswerLine(msgspec.Raw(msgspec.json.encode(ANSWER)))
 
 
-class Held(Worker):
+class Held(EvaluationWorker):
     """Its processes end when the test says so."""
 
     def __init__(self, clock: VirtualClock, waiting: int = 4) -> None:
@@ -88,7 +95,7 @@ def test_a_job_waits_runs_and_has_a_result(wire: Wire, worker: Held, clock: Virt
         assert found["state"] == state
         assert (found["progress"], found["result"], found["problem"]) == (None, None, None)
     assert job(wire, second)["seconds"] is None
-    worker.processes[0][0].step = Step("decisions read", 200, 1_000)
+    worker.processes[0][0].step = ProgressLine("decisions read", 200, 1_000)
     wire.sleep(30.0)
     running = job(wire, first)
     assert running["progress"] == {"doing": "decisions read", "done": 200, "of": 1_000}
@@ -146,15 +153,18 @@ def test_an_ended_job_is_forgotten_on_request(wire: Wire, worker: Held) -> None:
     for method in ("GET", "DELETE"):
         problem = expect_problem(wire.request(method, path), 404)
         assert paths(problem) == ["id"]
-    assert f"the newest {KEPT} of an experiment and {KEPT_IN_ALL} in all" in problem["detail"]
+    assert (
+        f"the newest {KEPT_JOBS} of an experiment and {KEPT_JOBS_IN_ALL} in all"
+        in problem["detail"]
+    )
     assert "an hour" in problem["detail"]
 
 
 @pytest.mark.parametrize(
     ("fault", "status", "detail"),
     [
-        (Refusal("Invalid", "too long", "decisions"), 422, "too long"),
-        (Refusal("NotFound", "it was deleted"), 404, "it was deleted"),
+        (RefusalLine("Invalid", "too long", "decisions"), 422, "too long"),
+        (RefusalLine("NotFound", "it was deleted"), 404, "it was deleted"),
         (StoreUnavailable("gone"), 503, "try again"),
         (ProcessEnded("its process was ended by SIGKILL"), 500, "by SIGKILL"),
         (RuntimeError("secret"), 500, "it was logged"),
@@ -202,7 +212,7 @@ def test_one_key_takes_half_of_the_places(keys: Keys) -> None:
 def test_the_newest_results_of_an_experiment_are_kept(wire: Wire, worker: Held) -> None:
     define(wire, "mall")
     other = ended(wire, worker, "mall")
-    own = [ended(wire, worker) for _ in range(KEPT + 1)]
+    own = [ended(wire, worker) for _ in range(KEPT_JOBS + 1)]
     expect_problem(wire.get(own[0]), 404)
     assert {job(wire, path)["state"] for path in (*own[1:], other)} == {"done"}
     running = start(wire)
@@ -211,12 +221,12 @@ def test_the_newest_results_of_an_experiment_are_kept(wire: Wire, worker: Held) 
 
 
 def test_few_results_are_kept_in_all(wire: Wire, worker: Held) -> None:
-    names = [f"mall-{number}" for number in range(KEPT_IN_ALL // KEPT + 1)]
+    names = [f"mall-{number}" for number in range(KEPT_JOBS_IN_ALL // KEPT_JOBS + 1)]
     for name in names:
         define(wire, name)
-    kept = [ended(wire, worker, name) for name in names for _ in range(KEPT)]
+    kept = [ended(wire, worker, name) for name in names for _ in range(KEPT_JOBS)]
     known = [wire.get(path).status_code == 200 for path in kept]
-    assert known == [False] * KEPT + [True] * KEPT_IN_ALL
+    assert known == [False] * KEPT_JOBS + [True] * KEPT_JOBS_IN_ALL
 
 
 def test_a_result_is_kept_for_an_hour(wire: Wire, worker: Held, clock: VirtualClock) -> None:

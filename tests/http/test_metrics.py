@@ -141,7 +141,7 @@ def test_a_deleted_experiment_leaves_no_series() -> None:
         services.history.sample(services.clock.time())
         assert any('experiment="shop"' in name for name in wire.metrics())
         wire.delete("/experiments/shop")
-        assert services.telemetry.watched == services.telemetry.snapshots == {}
+        assert services.telemetry.decision_statistics == services.telemetry.snapshots == {}
         services.history.sample(services.clock.time())
         assert services.history.samples("shop", "lints", 5, 0.0).size == 0
         services.telemetry.decisions.labels("shop", "lints").inc()
@@ -162,7 +162,7 @@ def test_a_removed_policy_leaves_no_series() -> None:
         before = wire.metrics()
         policies = {name: one for name, one in definition["policies"].items() if name != "lints"}
         wire.redefine(policies=policies)
-        assert not any(policy == "lints" for _, policy in services.telemetry.watched)
+        assert not any(policy == "lints" for _, policy in services.telemetry.decision_statistics)
         wire.post("/reward", {"decision_id": late["decision_id"], "reward": 1.0})
         services.telemetry.decisions.labels("shop", "lints").inc()
         after = wire.metrics()

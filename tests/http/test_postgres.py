@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from service.log.stores.postgres import PostgresStore
-from service.log.stores.postgres_connection import Patience
+from service.log.stores.postgres_connection import PostgresTimeouts
 from service.offline.audit import audit_store
 from tests.support.postgres_server import PostgresSchema, postgres_schema
 from tests.support.service import UNTIL_S, Wire, serving
 
 pytestmark = pytest.mark.process
 
-PATIENT = Patience(connect_s=30.0, reply_s=30.0)
+PATIENT = PostgresTimeouts(connect_s=30.0, reply_s=30.0)
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def test_a_ranking_costs_as_much_as_it_takes(wire: Wire, keys: Keys) -> None:
     secret = Visitor(wire, keys, "counted")
     assert [secret.status(**costly) for _ in range(3)] == [200, 200, 429]
     problem = expect_problem(Visitor(wire, keys, "poor").select(**costly), 429)
-    assert "never pass" in problem["detail"]
+    assert "exceeds the whole rate" in problem["detail"]
 
 
 def test_costs_as_documented() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from service.log import log
 from service.log.stores.redis import RedisStore
-from service.log.stores.redis_connection import Patience
+from service.log.stores.redis_connection import RedisTimeouts
 from service.offline.audit import audit_store
 from tests.http.test_log_that_lost_events import LOSSES
 from tests.support.redis_server import RedisServer, redis_server
@@ -105,7 +105,7 @@ def test_a_tail_that_redis_lost_while_nobody_was_there_is_told_by_a_token(
 @pytest.fixture
 def wire(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
     monkeypatch.setattr(log, "REVIEW_SECONDS", 0.02)
-    store = RedisStore(redis.url, patience=Patience(connect_s=30.0, reply_s=30.0))
+    store = RedisStore(redis.url, patience=RedisTimeouts(connect_s=30.0, reply_s=30.0))
     with serving(store) as wire:
         yield wire
 

@@ -9,7 +9,7 @@ import pytest
 
 from service.definition.select_request import SelectRequest
 from service.errors import Overdue
-from service.security.token import LIMIT
+from service.security.token import TOKEN_CHARACTERS
 from tests.support.service import Wire, expect_problem, paths, serving
 
 CAT = {"persona": "cat"}
@@ -28,7 +28,7 @@ def test_an_answer_says_what_was_chosen_how_likely_and_until_when(wire: Wire) ->
     assert answer["logged"] is True
     assert re.fullmatch(r"[\w-]{22}", answer["id"])
     assert re.fullmatch(r"[\w-]+", answer["decision_id"])
-    assert len(answer["decision_id"]) <= LIMIT
+    assert len(answer["decision_id"]) <= TOKEN_CHARACTERS
     reward_by = datetime.fromisoformat(answer["reward_by"])
     assert timedelta(seconds=600) <= reward_by - before < timedelta(seconds=610)
     assert datetime.fromisoformat(answer["accept_until"]) - reward_by == timedelta(seconds=3600)

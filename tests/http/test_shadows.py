@@ -45,9 +45,9 @@ def test_a_shadow_is_valued_since_it_is_there(tmp_path: Path) -> None:
         first = by_name["first"]
         assert first["learned_from"] >= 149
         assert first["refused"] is None
-        wide, fixed = first["watched"], first["estimates"]["dr"]["interval"]
+        wide, fixed = first["anytime_interval"], first["estimates"]["dr"]["interval"]
         assert 0 <= wide[0] <= fixed[0] < fixed[1] <= wide[1] <= 1
-        assert first["over_logged_watched"][0] < first["over_logged"]
+        assert first["uplift_anytime"][0] < first["uplift"]
         assert "valid at any time" in found["sentence"]
         assert "at least 50 are needed" in by_name["second"]["refused"]
         evaluated = estimates(wire, {"policies": ["main", "first"]})

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from service.analysis.request import EvaluationRequest
-from service.analysis.running import Worker
+from service.analysis.running import EvaluationWorker
 from service.analysis.verdicts import Verdicts
 from service.clock import Clock, iso
 from service.definition.experiment import Definition, load_definition
@@ -75,7 +75,7 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
             return json.dumps({"number": len(asked), "fits": len(asked) > 1}).encode()
 
     telemetry = Telemetry(clock)
-    worker = cast(Worker, Slow())
+    worker = cast(EvaluationWorker, Slow())
     verdicts = Verdicts(worker, worker, cast(Log, None), telemetry)
     state = state_with()
 
@@ -101,7 +101,7 @@ def test_a_verdict_says_when_it_was_made_and_when_the_next_one_may_be() -> None:
             clock.skip(30.0)
             return b'{"fits":true}'
 
-    worker = cast(Worker, Slow())
+    worker = cast(EvaluationWorker, Slow())
     verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
     began = clock.time()
     first = run_virtual(verdicts.of(state_with()))
@@ -124,7 +124,7 @@ def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_ch
             return b'{"fits":true}'
 
     clock, state = SetClock(), state_with(control=None)
-    worker = cast(Worker, Refusing())
+    worker = cast(EvaluationWorker, Refusing())
     verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
     for revision in (0, 0, 1):
         state.revision = revision
@@ -147,7 +147,7 @@ def test_a_log_that_takes_too_long_to_read_is_not_read_again_at_once() -> None:
             raise Invalid("took longer than 120 seconds")
 
     clock, state = SetClock(), state_with()
-    worker = cast(Worker, Slow())
+    worker = cast(EvaluationWorker, Slow())
     verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
     for seconds, reads in ((0.0, 1), (1_190.0, 1), (20.0, 2)):
         clock.skip(seconds)
@@ -169,7 +169,7 @@ def test_a_crash_does_not_end_the_verdicts_that_nobody_asks_for() -> None:
     log = SimpleNamespace(
         replicas=SimpleNamespace(states={"shop": state}), presence=SimpleNamespace(leads=True)
     )
-    worker = cast(Worker, Crashing())
+    worker = cast(EvaluationWorker, Crashing())
     verdicts = Verdicts(worker, worker, cast(Log, log), Telemetry(SetClock()))
 
     async def hours() -> None:

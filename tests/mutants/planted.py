@@ -359,8 +359,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/analysis/verdict.py",
-                "sample_ratio.ALPHA / len(outcomes.drawn)",
-                "sample_ratio.ALPHA",
+                "sample_ratio.FALSE_ALARM_CHANCE / len(outcomes.drawn)",
+                "sample_ratio.FALSE_ALARM_CHANCE",
             )
         ],
         ["tests/unit/test_sample_ratio.py", "tests/unit/test_verdict.py"],
@@ -369,13 +369,17 @@ MUTANTS: Final = (
         "the guess of a shadow has no cap",
         [
             Edit(
-                "service/analysis/watched.py",
-                "np.minimum(p * q, CAP * b).sum(axis=-1)",
+                "service/analysis/anytime.py",
+                "np.minimum(p * q, WEIGHT_CAP * b).sum(axis=-1)",
                 "(p * q).sum(axis=-1)",
             ),
-            Edit("service/analysis/watched.py", "w * r - np.minimum(w * q, CAP)", "w * r - w * q"),
+            Edit(
+                "service/analysis/anytime.py",
+                "w * r - np.minimum(w * q, WEIGHT_CAP)",
+                "w * r - w * q",
+            ),
         ],
-        ["tests/unit/test_watched_value.py", "tests/http/test_shadows.py"],
+        ["tests/unit/test_anytime.py", "tests/http/test_shadows.py"],
     ),
     Mutant(
         "an erasure leaves the activation of a decision",

@@ -16,14 +16,14 @@ from service.log.stores.base import (
     Append,
     Appended,
     CommitResult,
-    Cut,
     Entry,
-    Known,
     Mark,
+    MarkConflict,
     Snapshot,
+    Trim,
 )
 from service.log.upkeep import Snapshots
-from service.serving.marks import Settlement
+from service.serving.marks import MarkedSettlement
 from service.state.events import AnyEvent
 from service.state.fold import State
 from service.state.learner import Learner
@@ -45,7 +45,7 @@ def mark_before_append() -> Patch:
         known = {i: kept.marks[i] for i in entry.marks if i in kept.marks}
         if {identity: mark.value for identity, mark in known.items()} != entry.replaces:
             kept._settle(entry.settles)
-            return Known(known)
+            return MarkConflict(known)
         position = kept.position + 1
         kept.marks |= {i: Mark(value, position) for i, value in entry.marks.items()}
         await asyncio.sleep(A_WHILE_S)
@@ -75,25 +75,25 @@ def snapshot_without_position_check() -> Patch:
 
 def retry_without_identity() -> Patch:
     """Every attempt to settle has identities of its own."""
-    right, attempts = Settlement.marks, count()
+    right, attempts = MarkedSettlement.marks, count()
 
-    def marks(self: Settlement) -> dict[str, str]:
+    def marks(self: MarkedSettlement) -> dict[str, str]:
         attempt = next(attempts)
         return {f"{identity}/{attempt}": value for identity, value in right(self).items()}
 
-    return mock.patch.object(Settlement, "marks", marks)
+    return mock.patch.object(MarkedSettlement, "marks", marks)
 
 
 def expiry_that_races_a_reward() -> Patch:
     """A default reward looks for its own mark alone, not for the reward's."""
-    right = Settlement.marks
+    right = MarkedSettlement.marks
 
-    def marks(self: Settlement) -> dict[str, str]:
+    def marks(self: MarkedSettlement) -> dict[str, str]:
         if self.reward_id is not None:
             return right(self)
         return {f"{self.decision}!expired": json.dumps([0.0, True, 0])}
 
-    return mock.patch.object(Settlement, "marks", marks)
+    return mock.patch.object(MarkedSettlement, "marks", marks)
 
 
 def fold_that_skips_a_gap() -> Patch:
@@ -139,7 +139,7 @@ def marks_forgotten_by_the_wall_clock() -> Patch:
     """A clock that ran ahead takes marks, and their tokens are accepted once it is back."""
     right = Retention._cut
 
-    async def cut(self: Retention, replica: Replica) -> Cut:
+    async def cut(self: Retention, replica: Replica) -> Trim:
         before = self._telemetry.clock.time() - retention.MARGIN_S
         return replace(await right(self, replica), marks_before=before)
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Literal
 
 from service.errors import StoreUnavailable
-from service.log.stores.base import CommitResult, Cut, Entry, Erasure, Snapshot
+from service.log.stores.base import CommitResult, Entry, Erasure, Snapshot, Trim
 from service.log.stores.memory import MemoryStore
 from service.serving.marks import ERASED
 from service.state.decisions import decode_decision
@@ -74,7 +74,7 @@ class Disk(MemoryStore):
         kept = self._experiments[name]
         return [*kept.snapshots.values(), *([kept.origin] if kept.origin else [])]
 
-    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
+    async def trim(self, experiment: str, cut: Trim, limit: int) -> int:
         kept = self._experiments[experiment]
         events, rows = dict(kept.events), dict(kept.decisions)
         count = await super().trim(experiment, cut, limit)

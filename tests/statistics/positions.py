@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from service.definition.experiment import Definition
-from service.serving.marks import Settlement, ShownReward
+from service.serving.marks import MarkedSettlement, ShownReward
 from service.serving.scoring import decide
 from service.serving.weighing import weigh
 from service.state.decisions import Shown
@@ -74,7 +74,7 @@ class Page:
             for place, arm in enumerate(slate.arms)
         ]
         rules = state.definition.reward
-        settlement = Settlement(f"d{state.position}", "p", 1, 0.0, 0.0, arms, True, "", rules)
+        settlement = MarkedSettlement(f"d{state.position}", "p", 1, 0.0, 0.0, arms, True, "", rules)
         weigh(state, settlement)
         state.apply(state.position + 1, settlement.event(0.0))
         self.shown_first.append(slate.arms[0])

@@ -38,7 +38,7 @@ from service.bandits.heads.logistic import LogisticHead
 from service.bandits.heads.reward_sums import RewardSums
 from service.bandits.networks import cold_network, dropout_masks
 from service.bandits.settings import Training
-from service.training.fit import Plan, fit
+from service.training.fit import NetPlan, fit
 
 REPLICATES = 5_000
 SIZE, RIDGE = 5, 1.0
@@ -223,7 +223,7 @@ def masks_covered(count: int, worlds: int) -> float:
         rng = np.random.default_rng((count, world))
         truth, x = cold_network([4, 32, 16, 1], f"world {world}"), rng.standard_normal((count, 4))
         reward = truth(x)[:, 0] + 0.1 * rng.standard_normal(count)
-        plan = Plan([4, 32, 16, 8], Training(epochs=40, learning_rate=3e-3), dropout=0.2)
+        plan = NetPlan([4, 32, 16, 8], Training(epochs=40, learning_rate=3e-3), dropout=0.2)
         fitted = fit(x, np.zeros(count, np.int64), reward, plan, seed=world)
         masks = dropout_masks(fitted.network, 64, 0.2, f"masks {world}")
         encoder = Encoder(trained=fitted.network, output=fitted.output, masks=masks)

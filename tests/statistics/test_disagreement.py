@@ -20,7 +20,7 @@ from service.bandits.heads import (
 from service.bandits.heads.logistic import LogisticHead
 from service.bandits.networks import dropout_masks
 from service.bandits.settings import Training
-from service.training.fit import Plan, fit
+from service.training.fit import NetPlan, fit
 from tests.statistics.test_coverage import LAST, LAYOUT, gradient_rows
 
 INPUTS = np.linspace(-3, 3, 121)[:, None]
@@ -54,7 +54,9 @@ def test_dropout_masks_disagree_more_where_the_net_saw_nothing(seed: int) -> Non
     x = rng.uniform(-1, 1, (600, 1))
     reward = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(600)
     training = Training(epochs=60, learning_rate=1e-2)
-    fitted = fit(x, np.zeros(600, np.int64), reward, Plan([1, 64, 32, 8], training, dropout=0.2), 1)
+    fitted = fit(
+        x, np.zeros(600, np.int64), reward, NetPlan([1, 64, 32, 8], training, dropout=0.2), 1
+    )
     masks = dropout_masks(fitted.network, 64, 0.2, f"net {seed}")
     encoder = Encoder(trained=fitted.network, output=fitted.output, masks=masks)
     said = encoder.predict_masked(INPUTS)

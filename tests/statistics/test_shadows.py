@@ -11,16 +11,16 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
+from service.analysis.anytime import WEIGHT_CAP, known, surprise
 from service.analysis.columns import Columns
 from service.analysis.estimators import estimate
 from service.analysis.evaluate import evaluate
 from service.analysis.history import read_history
 from service.analysis.request import LEAST_EFFECTIVE, EvaluationRequest, Selection
 from service.analysis.selected import selected
-from service.analysis.sequences import Terms, Watched, sum_of_squares
+from service.analysis.sequences import ConfidenceSequence, Terms, sum_of_squares
 from service.analysis.targets import ExtraPolicies
 from service.analysis.walk import Walk
-from service.analysis.watched import CAP, known, surprise
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
@@ -61,7 +61,7 @@ async def hits(store: MemoryStore, shadows: dict[str, Any]) -> Counter[tuple[str
     of_persona = {persona: number for number, persona in enumerate(world.personas)}
     chosen = selected(await read_history(store, "shop"), Selection())
     walk = Walk(store, "shop", names, ExtraPolicies(shadows))
-    columns = Columns(names, watched=True)
+    columns = Columns(names, anytime=True)
     truth = dict.fromkeys(names, 0.0)
     async for logged in walk.decisions(chosen):
         columns.add(logged)
@@ -208,7 +208,7 @@ class Found(NamedTuple):
             truth = np.cumsum(self.truth[measure, stream])[looks] / (looks + 1)
             for side, true in ((0, truth), (1, whole - truth)):
                 parts = self.known[measure, side, stream], self.surprise[measure, side, stream]
-                means, halves = Watched(Terms(*parts, CAP), unit, 0.05).at(looks)
+                means, halves = ConfidenceSequence(Terms(*parts, WEIGHT_CAP), unit, 0.05).at(looks)
                 missed[measure] = max(missed[measure], float((means - halves > true).any()))
         return missed
 

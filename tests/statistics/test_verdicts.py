@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from service.analysis.sample_ratio import ALPHA as SAMPLE_RATIO
+from service.analysis.sample_ratio import FALSE_ALARM_CHANCE as SAMPLE_RATIO
 from service.analysis.sequences import (
+    ConfidenceSequence,
     Terms,
-    Watched,
     counted,
     log_evidence,
     radius,
@@ -127,7 +127,7 @@ def misses(found: Streams, setup: Setup) -> tuple[bool, ...]:
     truth = np.cumsum(found.rate, axis=1)[:, looks] / (looks + 1)
     missed = []
     for each, true in ((own, truth[0]), (control, truth[1]), (own - control, truth[0] - truth[1])):
-        means, halves = Watched(each, unit, ALPHA).at(looks)
+        means, halves = ConfidenceSequence(each, unit, ALPHA).at(looks)
         missed.append(bool((np.abs(means - true) > halves).any()))
     ratio = truth[0] / truth[1]
     sums = [np.cumsum(each.z)[looks] for each in (own, control)]
@@ -193,7 +193,7 @@ def test_an_interval_at_any_time_is_at_most_twice_as_wide(name: str) -> None:
     for stream in range(3):
         own, control = judged(mine := that_count(found, stream), setup)
         for each in (own, control, own - control):
-            watched = Watched(each, mine.unit, ALPHA)
+            watched = ConfidenceSequence(each, mine.unit, ALPHA)
             at = np.array([999, 9_999, len(mine.unit) - 1])
             _, halves = watched.at(at)
             once = 1.96 * np.sqrt(watched.v[at]) / (at + 1)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from service.log.stores import Store
-from service.log.stores.base import Append, Cut, DecisionRow, Erasure, Record, Snapshot
+from service.log.stores.base import Append, DecisionRow, Erasure, Record, Snapshot, Trim
 from service.offline.archive.export import FILE_BYTES, Exported, Exporter
 from service.state.decisions import Decision, Shown, encode_decision
 from service.state.events import (
@@ -139,7 +139,7 @@ class Shop:
 
     async def trim(self, position: int, row: int) -> None:
         await self.save_origin()
-        while await self.store.trim(self.name, Cut(position, row, 0.0), 100):
+        while await self.store.trim(self.name, Trim(position, row, 0.0), 100):
             pass
 
     async def events(self) -> list[Record]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from service.security.keys import Key, changing, digest_of, mint
+from service.security.keys import ApiKey, changing, digest_of, mint
 
 PAGE = "https://shop.example"
 EARLIER = datetime.now(UTC) - timedelta(days=2)
@@ -21,7 +21,7 @@ class Keys:
 
     def add(self, name: str, *scopes: Any, **more: Any) -> str:
         key_id, text = mint()
-        key = Key(
+        key = ApiKey(
             **{"id": key_id, "name": name, "scopes": scopes, "created": EARLIER,
                "digest": digest_of(text.encode()).hex(), **more}
         )  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from service.bandits.settings import Training
-from service.training.fit import Fitted, Plan, fit
+from service.training.fit import Fitted, NetPlan, fit
 
 pytestmark = pytest.mark.process
 
@@ -25,7 +25,7 @@ def _one_thread() -> None:
 
 def fitted(rewards: np.ndarray = REWARDS, column: np.ndarray = ONE_COLUMN, **more: float) -> Fitted:
     training = Training.model_validate({"learning_rate": 1e-2} | more)
-    return fit(ROWS, column, rewards, Plan([3, 16, 4], training), seed=3)
+    return fit(ROWS, column, rewards, NetPlan([3, 16, 4], training), seed=3)
 
 
 def predicted(fitted_net: Fitted) -> np.ndarray:
@@ -55,7 +55,7 @@ def test_a_row_counts_by_its_weight() -> None:
     rows, column = ROWS[order], ONE_COLUMN.repeat(2)
     rewards = np.where(np.arange(800) % 2, 1 - REWARDS[order], REWARDS[order])
     weight = np.where(np.arange(800) % 2, 0.001, 1.0)
-    plan = Plan([3, 16, 4], Training(learning_rate=1e-2))
+    plan = NetPlan([3, 16, 4], Training(learning_rate=1e-2))
     assert (
         np.abs(predicted(fit(rows, column, rewards, plan, 3, weight))[:, 0] - REWARDS).max() < 0.2
     )

@@ -9,7 +9,12 @@ import pytest
 from service.log import replay
 from service.log.stores.base import KeptRow
 from service.log.stores.memory import MemoryStore
-from service.offline.audit_report import KEPT, LISTED, AuditReport, table
+from service.offline.audit_report import (
+    KEPT_DISCREPANCIES,
+    LISTED_DISCREPANCIES,
+    AuditReport,
+    table,
+)
 from service.serving.rederive import Discrepancy, close_draws, rounded
 from service.state.decisions import encode_decision
 from service.state.events import (
@@ -61,7 +66,7 @@ def test_rows_that_came_in_another_order_than_they_were_made_are_clean(
     played: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of several services, one of them late by half the log; with pages of three rows."""
-    monkeypatch.setattr(replay, "ROWS", 3)
+    monkeypatch.setattr(replay, "ROWS_PER_PAGE", 3)
 
     class Reordered(MemoryStore):
         async def decisions(self, experiment: str, after: int, limit: int) -> list[KeptRow]:
@@ -246,7 +251,7 @@ def test_one_row_in_10_000_may_tie(decisions: int, ties: int, clean: bool) -> No
 def test_the_table_counts_and_names_the_first() -> None:
     found = AuditReport("shop")
     found.decisions, found.events = 12_345, 7
-    for number in range(LISTED + 3):
+    for number in range(LISTED_DISCREPANCIES + 3):
         found.add(Discrepancy("choice", f"d{number}", "shown arm", "ball", "mouse"))
     found.add(Discrepancy("log", "position 4", "the log goes on at position 6"))
     lines = table([found, AuditReport("zoo")]).splitlines()
@@ -256,13 +261,16 @@ def test_the_table_counts_and_names_the_first() -> None:
     assert lines[3:5] == ["", "shop:"]
     assert lines[5] == "  choice        d0  shown arm: logged ball, derived mouse"
     assert lines[-1] == "  and 4 more"
-    assert len(lines) == 5 + LISTED + 1
+    assert len(lines) == 5 + LISTED_DISCREPANCIES + 1
 
 
 def test_all_are_counted_and_so_many_are_held() -> None:
     found = AuditReport("shop")
-    for number in range(KEPT + 5):
+    for number in range(KEPT_DISCREPANCIES + 5):
         found.add(Discrepancy("missing", f"d{number}", "its row is missing"))
     content = found.as_json()
-    assert (content["missing"], len(content["findings"])) == (KEPT + 5, KEPT)
+    assert (content["missing"], len(content["findings"])) == (
+        KEPT_DISCREPANCIES + 5,
+        KEPT_DISCREPANCIES,
+    )
     assert content["clean"] is False

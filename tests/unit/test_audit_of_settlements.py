@@ -8,7 +8,7 @@ import pytest
 
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
-from service.log.stores.base import Append, Cut
+from service.log.stores.base import Append, Trim
 from service.log.stores.memory import MemoryStore
 from service.serving.marks import arm_mark
 from service.serving.settlement import RewardRequest
@@ -49,7 +49,7 @@ def append(store: MemoryStore, event: Learned, mark: str = "fresh") -> int:
 
 def forget_marks(store: MemoryStore) -> None:
     store._experiments["shop"].keep_until = dict.fromkeys(store._experiments["shop"].marks, 0.0)
-    run_virtual(store.trim("shop", Cut(0, 0, marks_before=1.0), 1_000))
+    run_virtual(store.trim("shop", Trim(0, 0, marks_before=1.0), 1_000))
 
 
 def kinds(store: MemoryStore) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ import pytest
 
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
-from service.log.stores.base import Cut
+from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
 from service.offline.audit import Audit
 from service.offline.audit_report import AuditReport
@@ -62,7 +62,7 @@ async def trim(services: Services) -> None:
     newest = (await store.snapshots("shop"))[0]
     await store.put("shop", replace(newest, origin=True))
     rows = await store.decisions("shop", 0, 100)
-    await store.trim("shop", Cut(newest.position, rows[-1].number, 0.0), 1_000)
+    await store.trim("shop", Trim(newest.position, rows[-1].number, 0.0), 1_000)
 
 
 def test_what_was_erased_is_counted_and_the_rest_is_clean() -> None:

@@ -125,7 +125,7 @@ def test_a_lasting_shift_becomes_the_new_normal() -> None:
 def test_at_most_so_many_features_are_watched() -> None:
     many = {f"f{number:03d}": {"type": "boolean"} for number in range(100)}
     watch = ContextDrift(Schema(Features.model_validate({"context": many})), Random(1))
-    assert len(watch.features) == drift.FEATURES == 64
+    assert len(watch.features) == drift.WATCHED_FEATURES == 64
 
 
 # -- sampling ----------------------------------------------------------------------------------

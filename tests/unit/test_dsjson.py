@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from service.offline.dsjson import Known, visit_of
+from service.offline.dsjson import KnownFeatures, visit_of
 from service.offline.visit_files import read
 
 PERSON = (
@@ -31,11 +31,11 @@ DANGLING = (
     '{"RewardValue":1.0,"EnqueuedTimeUtc":"2021-02-04T16:41:29.246Z","EventId":"77ab",'
     '"Observations":[{"v":1.0,"EventId":"77ab","ActionTaken":false}]}'
 )
-PEOPLE = Known({"GUser.major": "categorical", "age": "numeric"}, {"topic": "hashed"})
-DRINKS = Known({"weather": "categorical"}, {"roast": "categorical"}, {"Latte"})
+PEOPLE = KnownFeatures({"GUser.major": "categorical", "age": "numeric"}, {"topic": "hashed"})
+DRINKS = KnownFeatures({"weather": "categorical"}, {"roast": "categorical"}, {"Latte"})
 
 
-def taken(text: str, known: Known) -> Any:
+def taken(text: str, known: KnownFeatures) -> Any:
     return visit_of(json.loads(text), known)
 
 
@@ -93,7 +93,7 @@ def test_an_action_listed_twice_has_the_sum_of_both_chances() -> None:
 
 
 def test_values_take_the_types_of_their_features() -> None:
-    known = Known(
+    known = KnownFeatures(
         {"plan": "categorical", "zip": "hashed", "on": "numeric", "new": "boolean", "v": "vector"}
     )
     given = {"plan": True, "zip": 8001, "on": True, "new": 1, "v": [1, 2], "off": None}

@@ -12,7 +12,7 @@ import pytest
 from service.analysis.evaluate import evaluate
 from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.evaluation_report import table
-from service.analysis.history import DELETED, EARLIER, OPEN, read_history
+from service.analysis.history import BEFORE_ORIGIN, DELETED, OPEN, read_history
 from service.analysis.request import EvaluationRequest, Selection
 from service.analysis.selected import UNKNOWN, selected
 from service.analysis.targets import ExtraPolicies, with_policies
@@ -20,7 +20,7 @@ from service.analysis.walk import ABSENT, LoggedDecision, Walk
 from service.definition.select_request import SelectRequest
 from service.errors import Invalid, NotFound
 from service.http.services import Services
-from service.log.stores.base import Cut
+from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from service.state.decisions import decode_decision
@@ -343,13 +343,13 @@ def test_a_log_that_was_trimmed_is_evaluated_from_its_origin_on() -> None:
         store = services.store
         newest = (await store.snapshots("shop"))[0]
         await store.put("shop", replace(newest, origin=True))
-        await store.trim("shop", Cut(newest.position, 0, 0.0), 1_000)
+        await store.trim("shop", Trim(newest.position, 0, 0.0), 1_000)
 
     store = played(visits(40), trim, visits(60))
     idea = {"idea": {"kind": "linucb"}}
     result = found(store, policies=["linucb"], definitions=idea, least_effective=5.0)
     assert result.decisions == 60
-    assert result.left_out == {EARLIER: 40}
+    assert result.left_out == {BEFORE_ORIGIN: 40}
     assert [value.policy for value in result.policies] == ["linucb", "idea"]
 
 

@@ -19,9 +19,9 @@ from service.analysis.estimators import (
     effective_size,
     estimate,
     ips,
-    over_logged,
     snips,
     switch,
+    uplift,
 )
 from service.analysis.intervals import Interval, adjusted, standard_error
 
@@ -168,7 +168,7 @@ def test_the_difference_to_the_log_covers_the_truth_and_is_paired() -> None:
         reward = own + (rng.random(400) < np.where(shown == 1, 0.4, 0.2))
         target = (shown == 1).astype(float)
         log = Logged(reward, np.full(400, 0.5), target, own + 0.3, own + 0.3, range=(0.0, 1.4))
-        value, (low, high) = over_logged(log, 0.95)
+        value, (low, high) = uplift(log, 0.95)
         hits += low <= 0.1 <= high
         assert low < value < high
     assert hits >= 184  # of 95 percent, less is a chance of 1 in 1,000

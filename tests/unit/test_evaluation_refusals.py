@@ -15,7 +15,7 @@ from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.evaluation_report import table
 from service.analysis.refusals import WeightSummary, refusal
 from service.analysis.request import EvaluationRequest, Selection
-from service.analysis.walk import TINY
+from service.analysis.walk import TINY_PROPENSITY
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
@@ -191,7 +191,7 @@ def test_propensities_that_arms_were_drawn_by_pass(said: float, told: bool) -> N
     assert refusals(result) == {"linucb": None, "random": None}
     for value in result.policies:
         assert abs(value.mean_weight - 1) < 5 * value.mean_weight_error
-    assert result.untold == (0 if told else 600)
+    assert result.without_probabilities == (0 if told else 600)
     linucb, random = result.policies
     assert linucb.estimates["snips"].value > 0.9
     assert random.estimates["ips"].value == pytest.approx(1 / 3, abs=0.1)
@@ -222,7 +222,7 @@ def test_five_standard_errors_above_1_are_refused() -> None:
 @pytest.mark.parametrize("tiny", [1e-300, 5e-324])
 def test_a_decision_of_a_chance_that_no_weight_can_hold_is_left_out(tiny: float) -> None:
     result = found(imported(0.2, 0.2, last=tiny), policies=["linucb"])
-    assert (result.decisions, result.left_out) == (599, {TINY: 1})
+    assert (result.decisions, result.left_out) == (599, {TINY_PROPENSITY: 1})
     [value] = result.policies
     assert value.refused is None
     assert value.effective_sample_size > 50

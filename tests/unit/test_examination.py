@@ -14,7 +14,7 @@ from service.definition.experiment import RewardRules
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.offline.audit import Audit
-from service.serving.marks import Settlement, ShownReward, arm_mark, read_arm
+from service.serving.marks import MarkedSettlement, ShownReward, arm_mark, read_arm
 from service.serving.weighing import weigh
 from service.state.decisions import Shown
 from service.state.events import AnyEvent, Corrected, Expired, Learned, decode_event, encode_event
@@ -286,7 +286,7 @@ def test_a_policy_that_predicts_nothing_weighs_by_the_chance_and_teaches_none() 
     state = page.state
     rules = state.definition.reward
     arms = [ShownReward(Shown(f"arm{n}", 1.0, [0.0, 0.0]), 0.0, n + 1) for n in range(2)]
-    settlement = Settlement("d", "gone", 1, 0.0, 0.0, arms, True, "", rules)
+    settlement = MarkedSettlement("d", "gone", 1, 0.0, 0.0, arms, True, "", rules)
     weigh(state, settlement)
     assert [(arm.weight, arm.taught) for arm in arms] == [(1.0, 0), (0.5, 0)]
 

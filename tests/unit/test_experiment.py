@@ -10,7 +10,7 @@ from pydantic import ValidationError
 import service
 from service.analysis.targets import read_definitions
 from service.definition.experiment import Definition, load_definition
-from service.definition.faults import ALTERNATIVES, FAULTS, PART, faults_of
+from service.definition.faults import ALTERNATIVES, FAULTS, MEMBERS_PER_PART, faults_of
 from service.errors import ConfigurationError
 from service.features.schema import Schema
 
@@ -139,7 +139,7 @@ def test_of_thousands_of_faults_no_more_are_collected_than_are_reported(
     with pytest.raises(ValidationError) as refused:
         Definition.model_validate(whole)
     errors = refused.value.errors()
-    assert 0 < len(errors) <= ALTERNATIVES * PART
+    assert 0 < len(errors) <= ALTERNATIVES * MEMBERS_PER_PART
     assert 0 < len(faults_of(errors, whole)) <= ALTERNATIVES * FAULTS
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.observability.history import COLUMNS, MOST_POLICIES, STEPS, History
+from service.observability.history import MOST_POLICIES, SAMPLE_COLUMNS, STEPS, History
 from service.observability.telemetry import Telemetry
 from tests.unit.folding import Log, shop
 
@@ -21,7 +21,7 @@ def opened(**policies: dict[str, Any]) -> Log:
 
 
 def column(samples: np.ndarray, name: str) -> list[float]:
-    values: list[float] = samples[:, COLUMNS.index(name)].tolist()
+    values: list[float] = samples[:, SAMPLE_COLUMNS.index(name)].tolist()
     return values
 
 

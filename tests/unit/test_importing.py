@@ -18,7 +18,7 @@ from service.errors import Gone, Refused
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.offline.audit import Audit
-from service.serving.importing import COMMIT, ImportStatus, Visit, decision_id
+from service.serving.importing import VISITS_PER_COMMIT, ImportStatus, Visit, decision_id
 from service.serving.scoring import decide
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
@@ -278,9 +278,11 @@ def test_a_row_tells_what_is_known_of_the_visit() -> None:
     assert np.sum(row.shown[0].x) == 2.0  # a persona and a category
 
 
-@pytest.mark.parametrize("at", [0, 1, COMMIT - 1, COMMIT, COMMIT + 1])
+@pytest.mark.parametrize(
+    "at", [0, 1, VISITS_PER_COMMIT - 1, VISITS_PER_COMMIT, VISITS_PER_COMMIT + 1]
+)
 def test_what_is_refused_ends_an_import_or_is_skipped(at: int) -> None:
-    visits = logged(COMMIT + 3)
+    visits = logged(VISITS_PER_COMMIT + 3)
     visits[at] = Visit("bad", 0.0, {"persona": "dragon"}, "3", 0.5)
 
     async def stop(services: Services) -> None:
@@ -288,12 +290,14 @@ def test_what_is_refused_ends_an_import_or_is_skipped(at: int) -> None:
         assert taken == ["imported"] * at
         assert isinstance(last, Refused)
         assert [fault.path for fault in last.faults] == ["context.persona"]
-        assert services.log.replicas.states["zooplus"].position == 1 + at + ceil(at / COMMIT)
+        assert services.log.replicas.states["zooplus"].position == 1 + at + ceil(
+            at / VISITS_PER_COMMIT
+        )
 
     async def skip(services: Services) -> None:
         became = await take(services, visits, skip=True)
         assert became[:at] == ["duplicate"] * at
         assert isinstance(became[at], Refused)
-        assert became[at + 1 :] == ["imported"] * (COMMIT + 2 - at)
+        assert became[at + 1 :] == ["imported"] * (VISITS_PER_COMMIT + 2 - at)
 
     serve(stop, skip)

@@ -9,7 +9,7 @@ import pytest
 
 from service.bandits.heads import Observation, digest
 from service.bandits.heads.averaged import AveragedHead
-from service.bandits.heads.averaged_informed import BOUND, CREDIT, PLAIN, InformedHead
+from service.bandits.heads.averaged_informed import BOUND, CREDIT, TWIN_SHARE, InformedHead
 from service.bandits.linalg import Array
 from service.features.view import View
 from service.state.fold import State
@@ -79,7 +79,7 @@ def test_means_and_widths_are_those_of_both_halves_by_their_shares(context: int,
     view = view_of(context, arm)
     head = informed(view, marked(world(view, 60, seed=2), 0, 30))
     head.against = 0.4
-    kept = (1 - PLAIN) * exp(-0.4) / ((1 - PLAIN) * exp(-0.4) + PLAIN)
+    kept = (1 - TWIN_SHARE) * exp(-0.4) / ((1 - TWIN_SHARE) * exp(-0.4) + TWIN_SHARE)
     row = world(view, 1, seed=5)[0]
     asked, arms = row.phi[None], [row.arm]
     own, plain = (
@@ -104,7 +104,7 @@ def test_a_log_of_this_world_keeps_its_share_and_one_of_another_loses_it() -> No
     right, wrong = (
         informed(view, [*paying(view, 400, 3, arm, imported=True), *live]) for arm in ("a", "b")
     )
-    assert trusted(right) == 1 - PLAIN
+    assert trusted(right) == 1 - TWIN_SHARE
     assert trusted(wrong) == 0.0
     [(share, kept, _)] = wrong.halves
     assert (share, kept) == (1.0, wrong.plain)
@@ -120,7 +120,7 @@ def test_what_was_right_for_long_is_doubted_once_as_much_speaks_against_it() -> 
     for row in paying(view, 300, 4, "a", imported=False):
         head.observe(row)
         assert head.against >= -CREDIT
-        assert trusted(head) == pytest.approx(1 - PLAIN, rel=0.01)
+        assert trusted(head) == pytest.approx(1 - TWIN_SHARE, rel=0.01)
     head.against = -CREDIT
     for row in paying(view, 300, 4, "b", imported=False):
         head.observe(row)

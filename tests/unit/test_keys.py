@@ -13,15 +13,24 @@ from pydantic import ValidationError
 
 import service.security.keys
 from service.errors import ConfigurationError
-from service.security.keys import Key, KeyRing, changing, digest_of, loopback, mint, now, read_keys
+from service.security.keys import (
+    ApiKey,
+    KeyRing,
+    changing,
+    digest_of,
+    loopback,
+    mint,
+    now,
+    read_keys,
+)
 
 BASE = {"id": "0" * 16, "name": "n", "digest": "0" * 64, "scopes": ["select"], "created": now()}
 
 
-def made(**fields: Any) -> tuple[Key, str]:
+def made(**fields: Any) -> tuple[ApiKey, str]:
     key_id, text = mint()
     known = BASE | {"id": key_id, "digest": digest_of(text.encode()).hex()}
-    return Key(**known | fields), text
+    return ApiKey(**known | fields), text
 
 
 def test_the_file_of_a_key_does_not_hold_it(tmp_path: Path) -> None:
@@ -103,12 +112,12 @@ PAGE = {"origins": ["https://a.example"], "experiments": ["a"]}
 )
 def test_a_key_that_makes_no_sense_is_refused(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
-        Key(**BASE | fields)
+        ApiKey(**BASE | fields)
 
 
 def test_origins_are_as_browsers_send_them() -> None:
     given = ["https://Shop.Example:443/", "http://localhost:3000", "https://shop.example:8443"]
-    known = Key(**BASE | {"origins": given, "experiments": ["a"]}).origins
+    known = ApiKey(**BASE | {"origins": given, "experiments": ["a"]}).origins
     assert known == ("https://shop.example", *given[1:])
 
 

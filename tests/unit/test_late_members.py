@@ -435,7 +435,7 @@ def test_a_level_that_moved_while_they_learned_is_theirs_too() -> None:
 @pytest.mark.parametrize("most", [3, 4])
 def test_many_arms_have_none(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Four arms with room for three never have them; they leave with the fifth beside four."""
-    monkeypatch.setattr(averaged, "MOST_ARMS", most)
+    monkeypatch.setattr(averaged, "LATE_MEMBER_ARMS", most)
     log = Log()
     log.define(definition(arms=4))
     visits(log, LAST + 20)

@@ -12,7 +12,7 @@ from service.http.services import Services
 from service.log.presence import ALIVE_SECONDS, BARRIER_SECONDS, Presence
 from service.log.replica import Replica
 from service.log.replicas import Replicas
-from service.log.stores.base import Cut, Record
+from service.log.stores.base import Record, Trim
 from service.log.stores.memory import MemoryStore
 from service.settings import Settings
 from service.state.artifacts import pack_artifact
@@ -81,7 +81,7 @@ async def trim(store: MemoryStore, services: Services, kept: int = 0) -> int:
     """Trim the log but for its last events; an origin stands for all of it."""
     origin = await services.log.snapshots.save_origin(services.log.replicas.by_name["shop"])
     assert origin is not None
-    await store.trim("shop", Cut(origin - kept, 0, 0.0), 1_000)
+    await store.trim("shop", Trim(origin - kept, 0, 0.0), 1_000)
     return origin
 
 

@@ -15,7 +15,7 @@ from service.http.services import Services
 from service.log.clock import LogClock
 from service.log.committer import Committer
 from service.log.replica import Replica
-from service.log.stores.base import Append, Known, Record
+from service.log.stores.base import Append, MarkConflict, Record
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
@@ -112,12 +112,12 @@ def test_a_change_has_a_new_date_once_a_clock_that_the_store_refused_is_right(
     class Refusing(Committer):
         def __init__(self) -> None: ...
 
-        async def append(self, entry: Append, event: AnyEvent) -> Known:
+        async def append(self, entry: Append, event: AnyEvent) -> MarkConflict:
             logged.append(event.at)
             if len(logged) == 1:
                 host.wall, host.steady = NOON, 1.0
                 raise StoreUnavailable("the clocks differ")
-            return Known({})
+            return MarkConflict({})
 
     monkeypatch.setattr("service.log.upkeep.RETRY_SECONDS", 0.0)
     clock, replica = LogClock(host), Replica(MemoryStore(), State("shop"))

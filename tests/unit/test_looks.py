@@ -20,7 +20,7 @@ from service.analysis.verdict_answer import Verdict
 from service.definition.select_request import SelectRequest
 from service.housekeeping.erasure import Eraser
 from service.http.services import Services
-from service.log.stores.base import Append, Cut, DecisionRow, KeptRow, Record
+from service.log.stores.base import Append, DecisionRow, KeptRow, Record, Trim
 from service.log.stores.memory import MemoryStore
 from service.serving.settlement import RewardRequest
 from service.state.decisions import decode_decision, encode_decision
@@ -220,7 +220,7 @@ def test_trimmed_events_and_rows_are_left_out(events: int, rows: int, tmp_path: 
         await live(store, visits(100))
         watcher = Watcher(store, tmp_path)
         assert (await watcher.look()).decisions == 200
-        cut = Cut(events * before.position, rows * before.row, 0.0)
+        cut = Trim(events * before.position, rows * before.row, 0.0)
         await store.trim(SHOP, cut, 1_000)
         assert 95 <= (await watcher.look()).decisions <= 100
 

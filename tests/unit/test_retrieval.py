@@ -181,7 +181,7 @@ def test_an_arm_longer_than_all_others_is_found_whichever_lists_are_probed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its nearest center says nothing of what it scores."""
-    for name, value in (("SCANNED", 9), ("PROBED", 1)):
+    for name, value in (("SCANNED_ARMS", 9), ("PROBED", 1)):
         monkeypatch.setattr(arm_index, name, value)
     _, policy, found = filed()
     mean = policy.directions(CONTEXT, 1, 0)[:, :1]
@@ -239,7 +239,7 @@ def test_without_faiss_every_arm_is_compared(
 
 def test_many_changes_are_followed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """No decision is made before all are."""
-    monkeypatch.setattr(retrieval, "SLICE", 10)
+    monkeypatch.setattr(retrieval, "CHANGES_PER_SEARCH", 10)
 
     async def scenario() -> None:
         state, found = defined(500), Retrieval()

@@ -5,7 +5,12 @@ import pytest
 from service.definition.experiment import Definition, RewardRules
 from service.definition.lint import lint
 from service.observability.drift import Drift
-from service.observability.reward_sizes import BLOCK, FEWEST, USUAL, RewardSizes
+from service.observability.reward_sizes import (
+    BLOCK,
+    LEAST_SIZED_REWARDS,
+    MEDIAN_REWARDS,
+    RewardSizes,
+)
 from service.state.events import Corrected
 from tests.support.service import Json
 from tests.unit.folding import Log, shop
@@ -30,8 +35,8 @@ def test_three_rewards_of_1000_beside_honest_ones_of_1_to_3_are_500_times_the_me
 @pytest.mark.parametrize(
     ("rewards", "ratio"),
     [
-        ([1.0] * FEWEST, 1.0),
-        ([1.0] * (FEWEST - 1), None),
+        ([1.0] * LEAST_SIZED_REWARDS, 1.0),
+        ([1.0] * (LEAST_SIZED_REWARDS - 1), None),
         ([0.0] * 100, None),
         ([5.0] * 30 + [499.0], 99.8),
     ],
@@ -56,7 +61,7 @@ def test_the_largest_reward_is_forgotten_after_two_blocks_and_the_median_follows
     assert sizes.ratio == 1000
     sizes.take(1.0, RULES)
     assert sizes.ratio == 1
-    for _ in range(USUAL):
+    for _ in range(MEDIAN_REWARDS):
         sizes.take(10.0, RULES)
     assert sizes.ratio == 1
 

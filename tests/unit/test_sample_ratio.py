@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.analysis import verdict
-from service.analysis.sample_ratio import ALPHA, Counts
+from service.analysis.sample_ratio import FALSE_ALARM_CHANCE, Counts
 from service.analysis.sequences import radius
 
 V = 400.0
@@ -36,8 +36,8 @@ def test_the_names_of_a_test_share_its_chance_of_a_false_alarm(names: int) -> No
 
 
 def test_arms_and_policies_share_the_chance_of_a_false_alarm() -> None:
-    limit = bound(ALPHA / 2 / 3)
-    assert limit > 1.02 * bound(ALPHA / 3)
+    limit = bound(FALSE_ALARM_CHANCE / 2 / 3)
+    assert limit > 1.02 * bound(FALSE_ALARM_CHANCE / 3)
     for factor, alarm in ((0.999, False), (1.001, True)):
         drawn = {"arm": counts_of(3, factor * limit), "policy": Counts()}
         found = verdict._mismatch(SimpleNamespace(drawn=drawn))  # type: ignore[arg-type]

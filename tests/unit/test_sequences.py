@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.analysis.sequences import (
+    ConfidenceSequence,
     Terms,
-    Watched,
     chances_of_best,
     radius,
     ratio_interval,
@@ -84,14 +84,14 @@ def test_a_sequence_that_is_looked_at_all_the_time_misses_seldom(visitors: int) 
     missed = 0
     for seed in range(100):
         own, control, unit = stream(seed, 2_000, (0.3, 0.25), 0.3, visitors)
-        means, halves = Watched(own - control, unit, 0.05).at(np.arange(49, 2_000, 50))
+        means, halves = ConfidenceSequence(own - control, unit, 0.05).at(np.arange(49, 2_000, 50))
         missed += bool((np.abs(means - 0.05) > halves).any())
     assert missed <= 10
 
 
 def test_an_interval_that_leaves_out_0_is_safe_from_there_on() -> None:
     own, control, unit = stream(1, 4_000, (0.5, 0.35))
-    watched = Watched(own - control, unit, 0.05)
+    watched = ConfidenceSequence(own - control, unit, 0.05)
     means, halves = watched.at(np.arange(4_000))
     out = (np.abs(means) > halves).tolist()
     since = watched.safe_since()
@@ -99,12 +99,12 @@ def test_an_interval_that_leaves_out_0_is_safe_from_there_on() -> None:
     assert all(out[since:])
     assert not out[since - 1]
     equal, other, unit = stream(1, 1_000, (0.3, 0.3))
-    assert Watched(equal - other, unit, 0.05).safe_since() is None
+    assert ConfidenceSequence(equal - other, unit, 0.05).safe_since() is None
 
 
 def test_an_estimate_is_cut_to_what_a_mean_can_be() -> None:
     own, _, unit = stream(2, 60, (0.05, 0.5))
-    found = Watched(own, unit, 0.05).estimate()
+    found = ConfidenceSequence(own, unit, 0.05).estimate()
     assert found.interval[0] < 0
     cut = found.within(0.0, 1.0)
     assert cut.interval == (0.0, found.interval[1])
@@ -119,10 +119,10 @@ def test_a_ratio_is_possible_where_the_scaled_difference_may_be_0(
     found = ratio_interval(own, control, unit, 0.05)
     assert found is not None
     for end in found:
-        watched = Watched(own - end * control, unit, 0.05)
+        watched = ConfidenceSequence(own - end * control, unit, 0.05)
         means, halves = watched.at(np.array([5_999]))
         assert abs(means[0]) == pytest.approx(halves[0], rel=1e-6)
-    low, high = Watched(own - control, unit, 0.05).estimate().interval
+    low, high = ConfidenceSequence(own - control, unit, 0.05).estimate().interval
     assert (found[0] > 1, found[1] < 1) == (low > 0, high < 0)
 
 

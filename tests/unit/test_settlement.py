@@ -9,7 +9,7 @@ from service.definition.experiment import Definition
 from service.definition.select_request import InlineArm, SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.security.token import LIMIT
+from service.security.token import TOKEN_CHARACTERS
 from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import (
@@ -134,7 +134,7 @@ def test_a_slate_of_any_length_can_be_rewarded(arms: int) -> None:
     async def scenario(services: Services) -> None:
         inline = [InlineArm(f"a rather long name {n:03}", {"kind": "toy"}) for n in range(arms)]
         answer = await services.selector.select(SelectRequest(PET, arms=inline, top_k=arms))
-        assert len(answer.token) <= LIMIT
+        assert len(answer.token) <= TOKEN_CHARACTERS
         clicked = answer.decision.shown[1].arm
         assert await told(services, answer.token, cascade=True, clicked=clicked) == "accepted"
         assert b_of(services) == 10.0

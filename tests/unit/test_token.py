@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import Invalid
-from service.security.token import LIMIT, ShownArm, Ticket, TokenSealer
+from service.security.token import TOKEN_CHARACTERS, ShownArm, Ticket, TokenSealer
 
 SECRET, OTHER = b"a secret of at least 16 bytes", b"another secret, as long as that"
 ALPHABET = string.ascii_letters + string.digits + "-_"
@@ -98,9 +98,9 @@ def test_up_to_79_features_fit_the_limit_and_the_longest_names_without_them() ->
     """Each is 8 bytes, 10.67 characters; what no longer fits is left to the decision row."""
     sealer = TokenSealer([SECRET])
     lengths = [len(sealer.seal(ticket(floats=n))) for n in range(120)]
-    fitting = sum(length <= LIMIT for length in lengths)
+    fitting = sum(length <= TOKEN_CHARACTERS for length in lengths)
     assert fitting - 1 == 79
-    assert lengths[9] < 320 < LIMIT == 1_024  # a shop
+    assert lengths[9] < 320 < TOKEN_CHARACTERS == 1_024  # a shop
     name = "n" * 64
     bare = Ticket("a" * 22, name, name, f"{name}/123456@123456789", 1, [], 1e9, 2e9)
     assert len(sealer.seal(bare)) < 520

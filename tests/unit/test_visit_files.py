@@ -12,12 +12,14 @@ import pytest
 from pyarrow import parquet
 
 from service.errors import ConfigurationError
-from service.offline.dsjson import Known
+from service.offline.dsjson import KnownFeatures
 from service.offline.import_client import batches
 from service.offline.renames import Renames, option_of, read_renames
 from service.offline.visit_files import read
 
-KNOWN = Known({"persona": "categorical", "age": "numeric", "member": "boolean", "taste": "vector"})
+KNOWN = KnownFeatures(
+    {"persona": "categorical", "age": "numeric", "member": "boolean", "taste": "vector"}
+)
 VISITS: list[dict[str, Any]] = [
     {
         "id": "a",
@@ -284,7 +286,7 @@ def test_columns_that_no_visit_has_are_named(
 
 def test_no_feature_is_taken_for_what_a_visit_needs(tmp_path: Path) -> None:
     """Neither a declared one of a likely name, nor a column whose name says nothing."""
-    known = Known({"time": "numeric", "item_price": "numeric"})
+    known = KnownFeatures({"time": "numeric", "item_price": "numeric"})
     path = written(tmp_path / "log.csv", "id,time,item_price,age,weekday_p\n")
     with pytest.raises(
         ConfigurationError, match=r"time=context\.time,item_price=context\.item_price"

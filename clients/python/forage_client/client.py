@@ -102,7 +102,7 @@ class AsyncForage:
         self._asked, self._reward_s = asked, _seconds(reward_s, "reward_s")
 
     async def select(self, **asked: Unpack[Asked]) -> Decision:
-        """What to show. Returns within the budget and raises nothing but a cancellation."""
+        """Choose what to show. Returns within the budget and raises nothing but a cancellation."""
         request: Json = {**self._asked, **asked}
         budget_s = request.pop("budget_s", BUDGET_S)
         fallback = request.pop("fallback", None)
@@ -118,7 +118,8 @@ class AsyncForage:
             return self._fall_back(error, **asked)
 
     def _fall_back(self, error: ClientError, **asked: Unpack[Asked]) -> Decision:
-        """What to show instead of an answer; `error` is logged unless it passes by itself."""
+        """Return what to show instead of an answer; `error` is logged unless it passes by
+        itself."""
         if not isinstance(error, Unreachable):
             self._tell_once(f"select falls back: {error}")
         try:
@@ -141,8 +142,8 @@ class AsyncForage:
     async def cascade(
         self, decision: Decision, clicked: str | None = None, *, reward_id: str = ""
     ) -> str | None:
-        """The ranking was looked at from the top down to `clicked`; None: to its end, without a
-        click. Answers and raises as `reward` does."""
+        """Report that the ranking was looked at from the top down to `clicked`; None: to its end,
+        without a click. Answers and raises as `reward` does."""
         return await self._settle(decision, {"feedback": "cascade", "clicked": clicked}, reward_id)
 
     async def activate(self, decision: Decision) -> str | None:
@@ -315,7 +316,7 @@ class Forage:
         self._stack.callback(self._portal.call, self._inner.aclose)
 
     def select(self, **asked: Unpack[Asked]) -> Decision:
-        """As AsyncForage.select."""
+        """Do the same as `AsyncForage.select`."""
         try:
             return self._run(partial(self._inner.select, **asked))
         except Unsendable as error:  # closed
@@ -324,17 +325,17 @@ class Forage:
     def reward(
         self, decision: Decision, value: float | Mapping[str, float], *, reward_id: str = ""
     ) -> str | None:
-        """As AsyncForage.reward."""
+        """Do the same as `AsyncForage.reward`."""
         return self._run(partial(self._inner.reward, decision, value, reward_id=reward_id))
 
     def cascade(
         self, decision: Decision, clicked: str | None = None, *, reward_id: str = ""
     ) -> str | None:
-        """As AsyncForage.cascade."""
+        """Do the same as `AsyncForage.cascade`."""
         return self._run(partial(self._inner.cascade, decision, clicked, reward_id=reward_id))
 
     def activate(self, decision: Decision) -> str | None:
-        """As AsyncForage.activate."""
+        """Do the same as `AsyncForage.activate`."""
         return self._run(partial(self._inner.activate, decision))
 
     def close(self) -> None:

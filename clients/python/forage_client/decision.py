@@ -11,7 +11,7 @@ from forage_client.errors import ClientError, Unreachable
 Json = dict[str, Any]
 
 ROUNDING = 1e-9
-"""How far above 1 rounding may take a probability."""
+"""Largest excess over 1 that rounding may give a probability."""
 
 
 class Ranked(NamedTuple):

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.bandits.heads.averaged_member import TINY, Member
-from service.bandits.heads.averaged_rows import LATE, Rows, Seen, Spec
+from service.bandits.heads.averaged_rows import LATE_SPECS, Rows, Seen, Spec
 from service.bandits.heads.base import (
     OUTSIDE,
     Bank,
@@ -68,7 +68,7 @@ would call an arm of dear mistakes certain where the others never vary."""
 NEGLIGIBLE = 1e-3
 """Members below this weight are left out of a decision."""
 
-MOST_ARMS = 64
+LATE_MEMBER_ARMS = 64
 """Arms with which late members join and stay: their matrices are the largest, and 2,048 settlements
 tell little of each of more arms."""
 
@@ -269,7 +269,7 @@ class AveragedHead:
     @property
     def awaits_late(self) -> bool:
         """Whether late members are still to join."""
-        few = self.count <= MOST_ARMS
+        few = self.count <= LATE_MEMBER_ARMS
         return few and self.separate and "late" not in self._rows.expansions
 
     def new(self) -> "AveragedHead":
@@ -279,7 +279,7 @@ class AveragedHead:
     def begin_late(self, phi: Array) -> None:  # (n, view.width)
         """Have late members alone, which see functions that these rows make."""
         self._rows.measure(phi)
-        self._start(LATE)
+        self._start(LATE_SPECS)
 
     def meet(self, head: "AveragedHead") -> None:
         """Give rows to the arms of another head, in its order."""
@@ -446,7 +446,7 @@ class AveragedHead:
         """Learn an observation. Return the error of the averaged forecast before it, and the noise
         that errors are judged by."""
         arm = self._admit(_name(row.arm))
-        if self.count > MOST_ARMS and "late" in self._rows.expansions:
+        if self.count > LATE_MEMBER_ARMS and "late" in self._rows.expansions:
             self._leave()
         seen, reward = Seen(self._rows, row.phi[None], 1), row.reward - self.moving.moved
         variance = self.rewards.spread**2

@@ -19,7 +19,7 @@ from service.bandits.heads.base import HeadHealth, Observation, Stored, part
 from service.bandits.linalg import Array, Index
 from service.features.view import View
 
-PLAIN = 0.3
+TWIN_SHARE = 0.3
 """Least share of the twin, and the first one. Where rewards are rare, no evidence comes in time: so
 much of the twin's width explores then."""
 
@@ -57,8 +57,8 @@ class InformedHead(AveragedHead):
         """Those that count in a decision."""
         if self.plain is None:
             return [Half(1.0, self, "")]
-        informed = (1.0 - PLAIN) * exp(min(0.0, -self.against))
-        share = informed / (informed + PLAIN)
+        informed = (1.0 - TWIN_SHARE) * exp(min(0.0, -self.against))
+        share = informed / (informed + TWIN_SHARE)
         plain = Half(1.0 - share, self.plain, ", without imports")
         if share < NEGLIGIBLE:
             return [plain._replace(share=1.0)]

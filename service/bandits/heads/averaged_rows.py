@@ -62,7 +62,7 @@ ALONE = (
 )
 """Members where arms have no features, where they have, and where there is no context either."""
 
-LATE = (Spec("late", False, 1.0, 0.25, (4.0, 0.0)),)
+LATE_SPECS = (Spec("late", False, 1.0, 0.25, (4.0, 0.0)),)
 """Members that may join those of PLAIN."""
 
 

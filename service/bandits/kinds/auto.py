@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import model_validator
 
 from service.bandits.encoder import Encoder
-from service.bandits.heads.averaged import MOST_ARMS, AveragedHead
+from service.bandits.heads.averaged import LATE_MEMBER_ARMS, AveragedHead
 from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.heads.averaged_rows import CROSSES, UNITS
 from service.bandits.heads.expansion import MOST_FUNCTIONS
@@ -139,5 +139,5 @@ class Auto(Featured, Exploring):
 
     def remembered(self, sizes: Sizes) -> int:
         """While these are learned again, others come."""
-        late = sizes.columns > 1 and not sizes.arm_columns and sizes.heads <= MOST_ARMS
+        late = sizes.columns > 1 and not sizes.arm_columns and sizes.heads <= LATE_MEMBER_ARMS
         return LATE_FROM + LATE_FROM // (PACE - 1) if late else 0

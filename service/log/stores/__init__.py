@@ -16,7 +16,7 @@ POSTGRES = frozenset({"postgresql", "postgres"})
 def open_store(
     url: str, *, readonly: bool = False, redis_replicas: int = 0, clock: Clock = SYSTEM
 ) -> Store:
-    """The store of a URL, not yet opened. Only its backend is imported.
+    """Return the store of a URL, not yet opened. Only its backend is imported.
 
     redis_replicas   that must hold a commit before it is acknowledged, beside Redis itself
     clock            of this process, which a shared store compares with its own

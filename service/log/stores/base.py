@@ -63,20 +63,20 @@ class Mark(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
-    """before: digest of the preceding event; empty where it is not known"""
+    """An appended event. before: digest of the preceding one; empty where it is not known."""
 
     position: int
     before: str
 
 
-class Known(Struct, frozen=True):
+class MarkConflict(Struct, frozen=True):
     """An entry that changed nothing, since a mark was not as expected: those of its marks that
     exist."""
 
     marks: Mapping[str, Mark]
 
 
-class Kept(Struct, frozen=True):
+class RowStored(Struct, frozen=True):
     """A stored decision row.
 
     number    grows in the order of an experiment's rows; 0: the id has a row already
@@ -104,14 +104,14 @@ class KeptRow:
 
 
 Entry = Append | DecisionRow
-CommitResult = Appended | Known | Kept
+CommitResult = Appended | MarkConflict | RowStored
 
 
 # -- retention, erasure, copies --------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReaderPosition:
     """The place of a reader of the log: it has all events up to `position` and all decision rows up
     to the number `row`. Later ones stay until it has them."""
 
@@ -120,7 +120,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Trim:
     """Trim events up to `position`, decision rows up to the number `row`, and marks whose
     `keep_until` is before `marks_before` (unix seconds).
 
@@ -163,7 +163,7 @@ class Scrub(Struct, frozen=True):
     """Remove deleted bytes from the store's own files."""
 
 
-Removal = Cut | Erasure | Scrub
+Removal = Trim | Erasure | Scrub
 
 
 def expect_origin(experiment: str, origin: int, position: int) -> None:
@@ -177,7 +177,7 @@ def expect_origin(experiment: str, origin: int, position: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeptMark:
-    """keep_until: unix seconds, None: for ever."""
+    """Mark as a store keeps it. keep_until: unix seconds, None: for ever."""
 
     identity: str
     value: str
@@ -186,7 +186,7 @@ class KeptMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class LogSummary:
     """The counts and positions of an experiment at one moment.
 
     position, row   of the last event and the last row
@@ -200,7 +200,7 @@ class Instant:
     due: Mapping[str, float | None]
     counts: Mapping[str, int]
     removed: Removed
-    readers: Mapping[str, Taken] = field(default_factory=dict)
+    readers: Mapping[str, ReaderPosition] = field(default_factory=dict)
     digest: str = ""
 
     @property
@@ -242,11 +242,11 @@ class Blob:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReaderState:
     """A reader of the log and what it has; taken: None: the reader is gone."""
 
     name: str
-    taken: Taken | None
+    taken: ReaderPosition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,5 +272,5 @@ class Secret:
     content: bytes = field(repr=False)
 
 
-Item = Snapshot | Blob | Reader | Marks | LogEnd | Secret
-"""What `put` writes."""
+Item = Snapshot | Blob | ReaderState | Marks | LogEnd | Secret
+"""Object that `put` writes."""

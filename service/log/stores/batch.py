@@ -9,17 +9,17 @@ from service.log.stores.base import (
     CommitResult,
     DecisionRow,
     Entry,
-    Kept,
-    Known,
     Mark,
+    MarkConflict,
+    RowStored,
     digest,
 )
 
-Name = tuple[str, str]
-"""Of a mark or a decision: the experiment, and its own name."""
+EntryName = tuple[str, str]
+"""Name of a mark or a decision: the experiment, and its own name."""
 
 
-class Batch:
+class Transaction:
     """The rows of one transaction.
 
     heads     position and digest of the last event, by experiment: also of this batch
@@ -31,16 +31,16 @@ class Batch:
         self,
         heads: dict[str, tuple[int, str]],
         numbers: Mapping[str, Iterator[int]],
-        known: dict[Name, Mark],
-        kept: dict[Name, bytes],
+        known: dict[EntryName, Mark],
+        kept: dict[EntryName, bytes],
     ) -> None:
         self.heads, self.numbers, self._known, self._kept = heads, numbers, known, kept
         self.events: list[tuple[str, int, bytes]] = []
-        self.marks: dict[Name, tuple[str, int, float | None]] = {}
+        self.marks: dict[EntryName, tuple[str, int, float | None]] = {}
         self.rows: list[tuple[str, int, str, bytes]] = []
-        self.due: dict[Name, float] = {}
-        self.settled: dict[Name, None] = {}
-        self.counts: Counter[Name] = Counter()
+        self.due: dict[EntryName, float] = {}
+        self.settled: dict[EntryName, None] = {}
+        self.counts: Counter[EntryName] = Counter()
 
     def decide(self, entries: Sequence[Entry]) -> list[CommitResult]:
         return [self._append(e) if isinstance(e, Append) else self._keep(e) for e in entries]
@@ -52,7 +52,7 @@ class Batch:
         if entry.settles is not None and (not refused or len(known) == len(entry.marks)):
             self.settled[name, entry.settles] = None
         if refused:
-            return Known(known)
+            return MarkConflict(known)
         position, before = self.heads[name]
         position += 1
         self.heads[name] = position, digest(entry.payload)
@@ -68,11 +68,11 @@ class Batch:
     def _keep(self, row: DecisionRow) -> CommitResult:
         name = row.experiment, row.id
         if name in self._kept:
-            return Kept(0, self._kept[name])
+            return RowStored(0, self._kept[name])
         self._kept[name] = row.payload
         number = next(self.numbers[row.experiment])
         self.rows.append((row.experiment, number, row.id, row.payload))
         self.counts[row.experiment, row.series] += 1
         if row.due is not None:
             self.due[name] = row.due
-        return Kept(number)
+        return RowStored(number)

@@ -13,36 +13,36 @@ from service.log.stores.base import (
     Appended,
     Blob,
     CommitResult,
-    Cut,
     DecisionRow,
     Entry,
     Erasure,
-    Instant,
     Item,
-    Kept,
     KeptMark,
     KeptRow,
-    Known,
     LogEnd,
+    LogSummary,
     Mark,
+    MarkConflict,
     Marks,
-    Reader,
+    ReaderPosition,
+    ReaderState,
     Record,
     Removal,
     Removed,
+    RowStored,
     Secret,
     Snapshot,
     StoreSize,
-    Taken,
+    Trim,
     digest,
     expect_origin,
 )
-from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Store, Values
+from service.log.stores.store import SECRET, START, Cursor, Keyed, KeyedValues, Ordered, Page, Store
 
 
 @dataclass(slots=True)
 class _Experiment:
-    """events: by position, those that are kept."""
+    """Log of one experiment. events: by position, those that are kept."""
 
     position: int = 0
     digest: str = ""
@@ -58,7 +58,7 @@ class _Experiment:
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     origin: Snapshot | None = None
     blobs: dict[str, bytes] = field(default_factory=dict)
-    readers: dict[str, Taken] = field(default_factory=dict)
+    readers: dict[str, ReaderPosition] = field(default_factory=dict)
     removed: Removed = field(default_factory=Removed)
 
     def append(self, entry: Append) -> CommitResult:
@@ -66,7 +66,7 @@ class _Experiment:
         if len(known) == len(entry.marks):
             self._settle(entry.settles)
         if {identity: mark.value for identity, mark in known.items()} != entry.replaces:
-            return Known(known)
+            return MarkConflict(known)
         self.position += 1
         self.events[self.position] = entry.payload
         before, self.digest = self.digest, digest(entry.payload)
@@ -92,13 +92,13 @@ class _Experiment:
 
     def keep(self, row: DecisionRow) -> CommitResult:
         if row.id in self.decisions:
-            return Kept(0, self.decisions[row.id])
+            return RowStored(0, self.decisions[row.id])
         self.rows += 1
         self.decisions[row.id], self.numbers[row.id] = row.payload, self.rows
         self.counts[row.series] += 1
         if row.due is not None:
             self._wait(row.id, row.due)
-        return Kept(self.rows)
+        return RowStored(self.rows)
 
     def take(self, entry: Entry) -> CommitResult:
         return self.append(entry) if isinstance(entry, Append) else self.keep(entry)
@@ -116,7 +116,7 @@ class _Experiment:
         for position in sorted(self.snapshots)[:-2]:
             del self.snapshots[position]
 
-    def trim(self, cut: Cut, limit: int) -> int:
+    def trim(self, cut: Trim, limit: int) -> int:
         events = [at for at in islice(self.events, limit) if at <= cut.position]
         old = [i for i, until in self.keep_until.items() if until < cut.marks_before][:limit]
         rows = list(
@@ -163,7 +163,7 @@ class _Experiment:
     # -- tables --------------------------------------------------------------------------------
 
     def page(self, table: Ordered, after: Cursor, limit: int) -> Sequence[object]:
-        """Of marks all at once."""
+        """Return a page of a table; of marks all at once."""
         match table:
             case "events":
                 first = max(int(after) + 1, next(iter(self.events), self.position + 1))
@@ -182,10 +182,10 @@ class _Experiment:
             case "blobs":
                 return sorted(self.blobs)
 
-    def describe(self) -> Instant:
+    def describe(self) -> LogSummary:
         due = {**dict.fromkeys(self.settled - self.decisions.keys()), **self.waiting}
         counts, readers = dict(self.counts), dict(self.readers)
-        return Instant(self.position, self.rows, due, counts, self.removed, readers, self.digest)
+        return LogSummary(self.position, self.rows, due, counts, self.removed, readers, self.digest)
 
     def put(self, item: Item) -> None:
         match item:
@@ -193,7 +193,7 @@ class _Experiment:
                 self.save(item)
             case Blob(key, payload):
                 self.blobs.setdefault(key, payload)
-            case Reader(name, taken):
+            case ReaderState(name, taken):
                 if taken is None:
                     self.readers.pop(name, None)
                 else:
@@ -245,7 +245,7 @@ class MemoryStore(Store):
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         return [*self._experiments[experiment].page(table, after, limit)], START
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         kept = self._experiments[experiment]
         tables: dict[Keyed, Mapping[str, object]] = {
             "marks": kept.marks,
@@ -256,7 +256,7 @@ class MemoryStore(Store):
         known = tables[table]
         return {key: known[key] for key in keys if key in known}
 
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         return self._experiments[experiment].describe()
 
     async def measure(self) -> StoreSize:
@@ -275,7 +275,7 @@ class MemoryStore(Store):
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
         kept = self._experiments[experiment]
         origin = kept.origin.position if kept.origin else 0
-        if isinstance(what, Cut):
+        if isinstance(what, Trim):
             expect_origin(experiment, origin, what.position)
             return kept.trim(what, limit)
         if isinstance(what, Erasure):

@@ -18,29 +18,29 @@ from service.log.stores.base import (
     Append,
     Blob,
     CommitResult,
-    Cut,
     DecisionRow,
     Entry,
     Erasure,
-    Instant,
     Item,
     KeptMark,
     KeptRow,
     LogEnd,
+    LogSummary,
     Mark,
     Marks,
-    Reader,
+    ReaderPosition,
+    ReaderState,
     Record,
     Removal,
     Removed,
     Secret,
     Snapshot,
     StoreSize,
-    Taken,
+    Trim,
     expect_origin,
     shared_out,
 )
-from service.log.stores.batch import Batch, Name
+from service.log.stores.batch import EntryName, Transaction
 from service.log.stores.postgres_commit import (
     KEPT_ROWS,
     KNOWN_MARKS,
@@ -55,8 +55,8 @@ from service.log.stores.postgres_commit import (
 )
 from service.log.stores.postgres_connection import (
     Connection,
-    Patience,
     PostgresConnections,
+    PostgresTimeouts,
     our_errors,
 )
 from service.log.stores.store import (
@@ -65,21 +65,21 @@ from service.log.stores.store import (
     START,
     Cursor,
     Keyed,
+    KeyedValues,
     Ordered,
     Page,
     Store,
-    Values,
 )
 
-PATIENCE = Patience()
-POLL_S = 0.5
-"""Between two looks at a log whose server tells nothing: its notices may be lost."""
-SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names")
+POSTGRES_TIMEOUTS = PostgresTimeouts()
+POSTGRES_POLL_S = 0.5
+"""Seconds between two looks at a log whose server tells nothing: its notices may be lost."""
+DURABILITY_SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names")
 SCRUBBED = ", ".join(
     f"forage_{table}" for table in ("events", "marks", "decisions", "due", "snapshots", "blobs")
 )
 
-PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
+POSTGRES_PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
     "events": (
         "SELECT position, payload FROM forage_events WHERE experiment = %s AND position > %s "
         "ORDER BY position LIMIT %s",
@@ -104,7 +104,7 @@ MARKS_PAGE = (
     "SELECT forage_key(identity), identity, value, position, keep_until FROM forage_marks "
     "WHERE experiment = %s AND forage_key(identity) > %s ORDER BY forage_key(identity) LIMIT %s"
 )
-VALUES: dict[Keyed, str] = {
+POSTGRES_VALUES: dict[Keyed, str] = {
     "marks": KNOWN_MARKS,
     "decisions": KEPT_ROWS,
     "blobs": (
@@ -113,13 +113,13 @@ VALUES: dict[Keyed, str] = {
         "JOIN forage_blobs b ON b.experiment = k.experiment AND b.key = k.name"
     ),
 }
-DUE = (
+DUE_ROWS = (
     "SELECT r.payload FROM forage_due d JOIN forage_decisions r "
     "ON r.experiment = d.experiment AND forage_key(r.id) = forage_key(d.decision) "
     "WHERE d.experiment = %s AND d.due <= %s ORDER BY d.due, d.decision LIMIT %s"
 )
 # A decision settled before its row came is listed until its row is there
-WAITING = (
+POSTGRES_WAITING = (
     "SELECT d.decision, d.due FROM forage_due d WHERE d.experiment = %s AND (d.due IS NOT NULL OR "
     "NOT EXISTS (SELECT 1 FROM forage_decisions r "
     "WHERE r.experiment = d.experiment AND forage_key(r.id) = forage_key(d.decision)))"
@@ -130,14 +130,14 @@ PAST = (
 )
 HEAD = "SELECT position, digest, last_row, trimmed, erased FROM forage_experiments WHERE name = %s"
 COUNTS = "SELECT series, decisions FROM forage_decision_counts WHERE experiment = %s"
-READERS = "SELECT reader, position, last_row FROM forage_readers WHERE experiment = %s"
+READER_ROWS = "SELECT reader, position, last_row FROM forage_readers WHERE experiment = %s"
 ORIGIN = "SELECT coalesce(max(position), 0) FROM forage_snapshots WHERE experiment = %s AND origin"
 
-SIZES = (
+TABLE_SIZES = (
     "SELECT relname, pg_total_relation_size(oid) FROM pg_class WHERE relkind = 'r' "
     "AND starts_with(relname, 'forage_') AND pg_table_is_visible(oid)"
 )
-USUAL = (  # of the newest rows and events, and the first event that is left
+USUAL_SIZES = (  # of the newest rows and events, and the first event that is left
     "SELECT (SELECT coalesce(avg(pg_column_size(payload)), 0) FROM (SELECT payload FROM "
     "forage_decisions WHERE experiment = %(of)s ORDER BY number DESC LIMIT %(sample)s) AS r)"
     "::float8, (SELECT coalesce(avg(pg_column_size(payload)), 0) FROM (SELECT payload FROM "
@@ -209,7 +209,7 @@ REPLACE_EVENTS = (
     "FROM unnest(%b::bytea[], %s::int8[], %b::bytea[]) AS r (experiment, position, payload) "
     "WHERE e.experiment = r.experiment AND e.position = r.position"
 )
-FORGET = (  # 999: the key of a longer name ends in a digest
+FORGET_MARKS = (  # 999: the key of a longer name ends in a digest
     "DELETE FROM forage_marks m USING unnest(%b::bytea[], %b::bytea[]) AS f (experiment, prefix) "
     "WHERE m.experiment = f.experiment AND forage_key(m.identity) >= substring(f.prefix, 1, 999) "
     r"AND forage_key(m.identity) < substring(f.prefix, 1, 999) || '\xff'::bytea "
@@ -222,7 +222,8 @@ FORGET_BLOBS = (
 
 
 class PostgresStore(Store):
-    """readonly: a follower (trainer, audit, export). It neither creates tables nor writes."""
+    """Store on PostgreSQL. readonly: a follower (trainer, audit, export). It neither creates tables
+    nor writes."""
 
     shared = True
 
@@ -231,7 +232,7 @@ class PostgresStore(Store):
         url: str,
         *,
         readonly: bool = False,
-        patience: Patience = PATIENCE,
+        patience: PostgresTimeouts = POSTGRES_TIMEOUTS,
         clock: Clock = SYSTEM,
     ) -> None:
         self._readonly, self._patience, self._clock = readonly, patience, clock
@@ -262,7 +263,7 @@ class PostgresStore(Store):
     async def review(self) -> None:
         async with self._connections.use(self._patience.reply_s) as db:
             query = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
-            found = await (await db.execute(query, [[*SETTINGS]])).fetchall()
+            found = await (await db.execute(query, [[*DURABILITY_SETTINGS]])).fetchall()
         self.durability = durability(dict(found))
 
     async def experiments(self) -> list[str]:
@@ -288,7 +289,7 @@ class PostgresStore(Store):
             found = await ask(db, KNOWN_MARKS, *columns(marks)) if marks else None
             earlier = await ask(db, KEPT_ROWS, *columns(rows)) if rows else None
             heads, numbers = dict[str, tuple[int, str]](), dict[str, Iterator[int]]()
-            known, kept = dict[Name, Mark](), dict[Name, bytes]()
+            known, kept = dict[EntryName, Mark](), dict[EntryName, bytes]()
             for name, position, last, row, server_now in await locked.fetchall():
                 self.expect_clock(self._connections.name, "PostgreSQL", now - server_now)
                 heads[name.decode()] = position, last.decode()
@@ -297,7 +298,7 @@ class PostgresStore(Store):
                 known[name.decode(), identity.decode()] = Mark(value.decode(), position)
             for name, decision, payload in await earlier.fetchall() if earlier else ():
                 kept[name.decode(), decision.decode()] = payload
-            batch = Batch(heads, numbers, known, kept)
+            batch = Transaction(heads, numbers, known, kept)
             results = batch.decide(entries)
             await write(db, batch)
         return results
@@ -333,7 +334,7 @@ class PostgresStore(Store):
                 if left <= 0:
                     return
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(POLL_S, left)):
+                    async with asyncio.timeout(min(POSTGRES_POLL_S, left)):
                         await moved.wait()
                 moved.clear()
         finally:
@@ -353,7 +354,7 @@ class PostgresStore(Store):
                 finally:
                     await db.close()
             except StoreUnavailable:
-                await asyncio.sleep(POLL_S)
+                await asyncio.sleep(POSTGRES_POLL_S)
 
     def _wake(self, of: str | None = None) -> None:
         for moved, names in self._waiting.items():
@@ -375,12 +376,12 @@ class PostgresStore(Store):
     # -- read ----------------------------------------------------------------------------------
 
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
-        return [payload for (payload,) in await self._read(DUE, experiment, float(now), limit)]
+        return [payload for (payload,) in await self._read(DUE_ROWS, experiment, float(now), limit)]
 
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         if table == "marks":
             return await self._page_of_marks(experiment, str(after), limit)
-        query, kind = PAGES[table]
+        query, kind = POSTGRES_PAGES[table]
         where = (int(after), limit) if table in ("events", "decisions") else ()
         rows = await self._read(query, experiment, *where, seconds=self._patience.work_s)
         return [kind(*row) for row in rows], rows[-1][0] if where and len(rows) == limit else START
@@ -393,44 +394,45 @@ class PostgresStore(Store):
         ]
         return marks, rows[-1][0].hex() if len(rows) == limit else START
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         if table == SECRET:
             rows = await self._read("SELECT content FROM forage_secret")
             return {SECRET: rows[0][0]} if rows else {}
         names = columns([(experiment, key) for key in keys])
-        rows = await self._read(VALUES[table], *names, seconds=self._patience.work_s)
+        rows = await self._read(POSTGRES_VALUES[table], *names, seconds=self._patience.work_s)
         if table == "marks":
             return {name.decode(): Mark(value.decode(), at) for _, name, value, at in rows}
         return {name.decode(): payload for _, name, payload in rows}
 
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         async with self._connections.use(self._patience.work_s) as db, db.pipeline():
             await db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # one moment
             asked = [
                 await ask(db, query, experiment)
-                for query in (HEAD, COUNTS, READERS, *([WAITING] if whole else []))
+                for query in (HEAD, COUNTS, READER_ROWS, *([POSTGRES_WAITING] if whole else []))
             ]
             await db.execute("COMMIT")
         heads, counts, readers, *waiting = [await each.fetchall() for each in asked]
         position, last, row, trimmed, erased = heads[0] if heads else (0, b"", 0, 0, 0)
-        return Instant(
+        return LogSummary(
             position,
             row,
             {decision.decode(): due for rows in waiting for decision, due in rows},
             {series.decode(): count for series, count in counts},
             Removed(trimmed, erased),
-            {reader.decode(): Taken(*taken) for reader, *taken in readers},
+            {reader.decode(): ReaderPosition(*taken) for reader, *taken in readers},
             last.decode(),
         )
 
     async def measure(self) -> StoreSize:
-        """The tables and their indexes, without snapshots and artifacts, shared out by payloads."""
-        sizes: dict[str, int] = dict(await self._read(SIZES))
+        """Measure the tables and their indexes, without snapshots and artifacts, shared out by
+        payloads."""
+        sizes: dict[str, int] = dict(await self._read(TABLE_SIZES))
         payloads = {}
         for name in await self.experiments():
             described = await self.describe(name)
             async with self._connections.use(self._patience.reply_s) as db:
-                asked = await ask(db, USUAL, of=name, sample=SAMPLE)
+                asked = await ask(db, USUAL_SIZES, of=name, sample=SAMPLE)
                 [(row, event, first)] = await asked.fetchall()
             payloads[name] = described.rows * row + (described.position - first + 1) * event
         beside = ("forage_snapshots", "forage_blobs")
@@ -450,7 +452,7 @@ class PostgresStore(Store):
                 case Blob(key, payload):
                     query = "INSERT INTO forage_blobs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
                     await ask(db, query, experiment, key, payload)
-                case Reader(name, taken):
+                case ReaderState(name, taken):
                     if taken is None:
                         query = "DELETE FROM forage_readers WHERE experiment = %s AND reader = %s"
                         await ask(db, query, experiment, name)
@@ -471,7 +473,7 @@ class PostgresStore(Store):
                         raise StoreError("the store has a secret of its own already")
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
-        if isinstance(what, Cut):
+        if isinstance(what, Trim):
             async with self._write() as db:
                 await _lock_origin(db, experiment, what.position)
                 return await _trim(db, experiment, what, limit)
@@ -493,7 +495,7 @@ async def _lock_origin(db: Connection, experiment: str, position: int) -> None:
     expect_origin(experiment, origin, position)
 
 
-async def _trim(db: Connection, experiment: str, cut: Cut, limit: int) -> int:
+async def _trim(db: Connection, experiment: str, cut: Trim, limit: int) -> int:
     at = {"of": experiment, "upto": cut.position, "before": cut.marks_before, "limit": limit}
     counts = [await ask(db, query, **at) for query in (TRIM_EVENTS, TRIM_MARKS)]
     old = await ask(db, OLD_ROWS, experiment, cut.row, limit)
@@ -508,7 +510,7 @@ async def _erase(db: Connection, name: str, erasure: Erasure) -> None:
     events = [(name, position, payload) for position, payload in erasure.events.items()]
     await run(db, REPLACE_EVENTS, events)
     await _drop(db, name, list(erasure.decisions), erased=True)
-    await run(db, FORGET, [(name, prefix) for prefix in erasure.forget])
+    await run(db, FORGET_MARKS, [(name, prefix) for prefix in erasure.forget])
     query = "DELETE FROM forage_snapshots WHERE experiment = %s AND position < %s"
     await ask(db, query, name, erasure.origin)
     await run(db, FORGET_BLOBS, [(name, key) for key in erasure.blobs])

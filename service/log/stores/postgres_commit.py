@@ -7,7 +7,7 @@ from typing import Any
 from psycopg import AsyncCursor
 
 from service.log.stores.base import digest
-from service.log.stores.batch import Batch
+from service.log.stores.batch import Transaction
 from service.log.stores.postgres_connection import Connection
 
 Row = tuple[Any, ...]
@@ -60,7 +60,7 @@ SETTLE = (
     "WHERE d.experiment = s.experiment AND forage_key(d.decision) = forage_key(s.name) "
     "AND d.due IS NOT NULL"
 )
-SETTLED_EARLY = (
+POSTGRES_SETTLED_EARLY = (
     "INSERT INTO forage_due SELECT s.experiment, s.name, NULL "
     "FROM unnest(%b::bytea[], %b::bytea[]) AS s (experiment, name) "
     "WHERE NOT EXISTS (SELECT 1 FROM forage_decisions d "
@@ -69,7 +69,7 @@ SETTLED_EARLY = (
 )
 
 
-async def write(db: Connection, batch: Batch) -> None:
+async def write(db: Connection, batch: Transaction) -> None:
     marks = [(*name, *values) for name, values in batch.marks.items()]
     # the last row has the number before the next one
     heads = [(name, *head, next(batch.numbers[name]) - 1) for name, head in batch.heads.items()]
@@ -84,7 +84,7 @@ async def write(db: Connection, batch: Batch) -> None:
     )
     await ask(db, WRITE, *chain.from_iterable(columns(rows, many) for rows, many in tables))
     await run(db, SETTLE, batch.settled)
-    await run(db, SETTLED_EARLY, batch.settled)
+    await run(db, POSTGRES_SETTLED_EARLY, batch.settled)
 
 
 async def run(db: Connection, query: str, rows: Iterable[Row]) -> None:
@@ -120,5 +120,5 @@ def columns(rows: Iterable[Row], least: int = 0) -> list[list[Any]]:
 
 
 def told(name: str) -> str:
-    """What a notice calls an experiment."""
+    """Return what a notice calls an experiment."""
     return digest(name.encode())

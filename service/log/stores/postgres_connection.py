@@ -25,12 +25,12 @@ from service.errors import (
 )
 from service.log.stores.store import RECONNECT_S, expect_layout
 
-LAYOUT = 2
-"""The number of the tables below. Raise it with every change of them."""
+POSTGRES_LAYOUT = 2
+"""Number of the layout of the tables below. Raise it with every change of them."""
 LEAST_VERSION = 13
 CREATING = 0x466F7267  # "Forg": the advisory lock of whoever creates the tables
 
-TABLES = """
+POSTGRES_TABLES = """
 -- The key of a name in an index, which takes 2,700 bytes. Those with one beginning lie together.
 CREATE FUNCTION forage_key(name bytea) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
     'SELECT CASE WHEN length($1) <= 1000 THEN $1 ELSE substring($1, 1, 1000) || sha256($1) END';
@@ -86,8 +86,8 @@ CREATE TABLE forage_layout (layout integer NOT NULL);
 # Every statement finds its rows by a key. A plan that was made while a table was small, and reads
 # all of it, would be kept while it grows.
 PLANS = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
-CONNECTIONS = 8  # one commits and the others read
-REFUSALS = (
+POSTGRES_CONNECTIONS = 8  # one commits and the others read
+REFUSED_CONNECTIONS = (
     "authentication failed",
     "does not exist",
     "no pg_hba.conf entry",
@@ -97,7 +97,7 @@ REFUSALS = (
 """Parts of what a server says at the start of a connection, without a code, where a setting is
 wrong. In another language these count as an outage."""
 
-WRONG = (
+WRONG_POSTGRES_URL = (
     "FORAGE_STORE: not a PostgreSQL URL; use postgresql://[user[:password]@]host[:port]/database, "
     "with libpq's options after '?' (sslmode=verify-full, options=-csearch_path=schema)"
 )
@@ -106,8 +106,8 @@ Connection = AsyncConnection[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long the store waits for PostgreSQL, in seconds.
+class PostgresTimeouts:
+    """Seconds that the store waits for PostgreSQL.
 
     connect_s   for a connection: a process of its own there, TLS and a password
     reply_s     for a commit or a page of the log: above the fsync stalls of a busy disk
@@ -124,12 +124,12 @@ class Patience:
 class PostgresConnections:
     """Connections in autocommit, which are kept for the next caller."""
 
-    def __init__(self, url: str, patience: Patience) -> None:
+    def __init__(self, url: str, patience: PostgresTimeouts) -> None:
         self._settings = settings_of(url)
         self.name = name_of(self._settings)
         self._patience = patience
         self._idle: list[tuple[Connection, float]] = []  # and when they were made
-        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._free = asyncio.Semaphore(POSTGRES_CONNECTIONS)
 
     async def close(self) -> None:
         while self._idle:
@@ -206,7 +206,7 @@ class PostgresConnections:
         except StoreUnavailable as error:
             cause = error.__cause__
             if isinstance(cause, errors.ProgrammingError) or any(
-                said in str(cause) for said in REFUSALS
+                said in str(cause) for said in REFUSED_CONNECTIONS
             ):
                 raise ConfigurationError(f"FORAGE_STORE: {error}") from cause
             raise
@@ -226,10 +226,10 @@ class PostgresConnections:
                     raise NoTables(
                         f"{self.name} has no tables yet: the service creates them when it starts"
                     )
-                await db.execute(TABLES)
-                await db.execute("INSERT INTO forage_layout VALUES (%s)", [LAYOUT])
+                await db.execute(POSTGRES_TABLES)
+                await db.execute("INSERT INTO forage_layout VALUES (%s)", [POSTGRES_LAYOUT])
             [(layout,)] = await (await db.execute("SELECT layout FROM forage_layout")).fetchall()
-        expect_layout(self.name, layout, LAYOUT)
+        expect_layout(self.name, layout, POSTGRES_LAYOUT)
 
 
 @contextmanager
@@ -257,9 +257,9 @@ def settings_of(url: str) -> dict[str, Any]:
     try:
         given = conninfo.conninfo_to_dict(url)
     except PostgresError:
-        raise ConfigurationError(WRONG) from None
+        raise ConfigurationError(WRONG_POSTGRES_URL) from None
     if any(port and not port.isdecimal() for port in str(given.get("port", "")).split(",")):
-        raise ConfigurationError(WRONG)  # it may be a password that holds a slash
+        raise ConfigurationError(WRONG_POSTGRES_URL)  # it may be a password that holds a slash
     own = {
         "application_name": "forage",
         "keepalives_idle": 10,  # the listener waits where a host may be gone
@@ -277,7 +277,7 @@ def name_of(settings: Mapping[str, Any]) -> str:
 
 
 def _quiet(db: Connection) -> bool:
-    """Whether an idle connection is whole: a server that closes it says something first."""
+    """Say whether an idle connection is whole: a server that closes it says something first."""
     if db.closed:
         return False
     said = select.poll()

@@ -14,34 +14,34 @@ from service.log.stores import redis_commit
 from service.log.stores import redis_tables as tables
 from service.log.stores.base import (
     CommitResult,
-    Cut,
     Entry,
     Erasure,
-    Instant,
     Item,
+    LogSummary,
     Removal,
     StoreSize,
+    Trim,
 )
-from service.log.stores.redis_connection import Patience, RedisConnection
+from service.log.stores.redis_connection import RedisConnection, RedisTimeouts
 from service.log.stores.redis_fitness import LEAST_REPLICAS, durability, unfit
 from service.log.stores.redis_scripts import (
     EXPERIMENTS,
-    LAYOUT,
     PRESENT,
     PROCESSES,
+    REDIS_LAYOUT,
     key_of,
     script,
 )
-from service.log.stores.store import Cursor, Keyed, Ordered, Page, Store, Values, expect_layout
+from service.log.stores.store import Cursor, Keyed, KeyedValues, Ordered, Page, Store, expect_layout
 
 logger = logging.getLogger(__name__)
 
 REWRITE_TRIES, REWRITE_WAIT_S = 100, 0.1
-PATIENCE = Patience()
+REDIS_TIMEOUTS = RedisTimeouts()
 
 
 class RedisStore(Store):
-    """replicas: of Redis that must hold a commit before it counts as durable."""
+    """Store on Redis. replicas: of Redis that must hold a commit before it counts as durable."""
 
     shared = True
 
@@ -50,7 +50,7 @@ class RedisStore(Store):
         url: str,
         *,
         replicas: int = 0,
-        patience: Patience = PATIENCE,
+        patience: RedisTimeouts = REDIS_TIMEOUTS,
         clock: Clock = SYSTEM,
     ) -> None:
         self._clock = clock
@@ -69,9 +69,9 @@ class RedisStore(Store):
             await self.review()
             if self._unfit:
                 raise StoreError(self._unfit)
-            await redis.do("SET", "forage:layout", LAYOUT, "NX")
+            await redis.do("SET", "forage:layout", REDIS_LAYOUT, "NX")
             layout = int(await redis.do("GET", "forage:layout"))
-            expect_layout(redis.name, layout, LAYOUT)
+            expect_layout(redis.name, layout, REDIS_LAYOUT)
         except BaseException:
             await self.close()
             raise
@@ -136,10 +136,10 @@ class RedisStore(Store):
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         return await tables.page(self._redis, experiment, table, after, limit)
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         return await tables.get(self._redis, experiment, table, keys)
 
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         return await tables.describe(self._redis, experiment, whole=whole)
 
     async def measure(self) -> StoreSize:
@@ -153,7 +153,7 @@ class RedisStore(Store):
         await tables.put(self._redis, experiment, item)
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
-        if isinstance(what, Cut):
+        if isinstance(what, Trim):
             return await tables.trim(self._redis, experiment, what, limit)
         if isinstance(what, Erasure):
             await tables.erase(self._redis, experiment, what)

@@ -12,13 +12,13 @@ from service.log.stores.base import (
     CommitResult,
     DecisionRow,
     Entry,
-    Kept,
-    Known,
     Mark,
+    MarkConflict,
+    RowStored,
 )
-from service.log.stores.redis_scripts import COMMIT, MARK_TABLE, Command, keys_of
+from service.log.stores.redis_scripts import COMMIT_SCRIPT, MARK_TABLE, Command, keys_of
 
-COMMIT_DIGEST = sha1(COMMIT.encode(), usedforsecurity=False).hexdigest()
+COMMIT_DIGEST = sha1(COMMIT_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 KEYS = (
     "events",
     "decisions",
@@ -42,9 +42,9 @@ def whole_seconds(keep_until: float | None) -> str:
 
 
 def commands(batch: Mapping[str, Sequence[Entry]], now: float) -> Iterator[Command]:
-    """One call for each experiment. The first carries the script's text, as Redis may have
+    """Yield one call for each experiment. The first carries the script's text, as Redis may have
     restarted since the last batch; the others name it."""
-    call = ("EVAL", COMMIT)
+    call = ("EVAL", COMMIT_SCRIPT)
     for experiment, entries in batch.items():
         keys = keys_of(experiment, *KEYS)
         packed = msgspec.msgpack.encode((now, [_packed(entry) for entry in entries]))
@@ -66,17 +66,17 @@ def _results(
     for entry, answer in zip(entries, answers, strict=True):
         if isinstance(entry, DecisionRow):
             number, earlier = answer
-            yield Kept(number, reply[earlier] if earlier else None)
+            yield RowStored(number, reply[earlier] if earlier else None)
         elif isinstance(answer, str):
             position, before = answer.split(" ")
             yield Appended(int(position), before)
         else:
             known = zip(entry.marks, answer, strict=True)
-            yield Known({identity: mark(text) for identity, text in known if text})
+            yield MarkConflict({identity: mark(text) for identity, text in known if text})
 
 
 def _packed(entry: Entry) -> tuple[object, ...]:
-    """Times go as text: Lua would write 14 digits of them."""
+    """Pack an entry for the script. Times go as text: Lua would write 14 digits of them."""
     if isinstance(entry, DecisionRow):
         return "row", entry.id, entry.series, _time(entry.due)
     opens, due = entry.opens or ("", None)

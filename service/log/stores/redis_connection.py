@@ -17,18 +17,18 @@ from service.log.stores.redis_scripts import Command
 from service.log.stores.redis_url import client_of, name_of
 from service.log.stores.store import RECONNECT_S
 
-CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
+REDIS_CONNECTIONS = 16  # one commits and the others read; more would only queue inside Redis
 WAITERS = 4
 WAIT_MS = 1_000  # for replicas of Redis: below `Patience.reply_s`
-SCANNED = 1_000  # keys of one SCAN: a fraction of a millisecond
+KEYS_PER_SCAN = 1_000  # keys of one SCAN: a fraction of a millisecond
 
 Reply = Any
-"""Of Redis, whose commands have no types."""
+"""Reply of Redis, whose commands have no types."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long the store waits for Redis, in seconds.
+class RedisTimeouts:
+    """Seconds that the store waits for Redis.
 
     connect_s   a live host in the same region answers in milliseconds
     reply_s     above the fsync stalls of a busy disk, below the patience of a caller
@@ -41,11 +41,14 @@ class Patience:
 
 
 class RedisConnection:
-    """replicas   of Redis that must hold a commit before it counts as durable"""
+    """Connections to Redis.
 
-    def __init__(self, url: str, replicas: int, patience: Patience) -> None:
+    replicas   of Redis that must hold a commit before it counts as durable
+    """
+
+    def __init__(self, url: str, replicas: int, patience: RedisTimeouts) -> None:
         self.replicas, self._patience = replicas, patience
-        self._client = client_of(url, CONNECTIONS, patience.connect_s, patience.reply_s)
+        self._client = client_of(url, REDIS_CONNECTIONS, patience.connect_s, patience.reply_s)
         waits_s = patience.block_s + patience.reply_s
         self._waiter = client_of(url, WAITERS, patience.connect_s, waits_s)
         self._connected_at = -math.inf
@@ -108,7 +111,9 @@ class RedisConnection:
         least once."""
         pattern, cursor = pattern_of(prefix), None
         while cursor != 0:
-            cursor, keys = await self.do("SCAN", cursor or 0, "MATCH", pattern, "COUNT", SCANNED)
+            cursor, keys = await self.do(
+                "SCAN", cursor or 0, "MATCH", pattern, "COUNT", KEYS_PER_SCAN
+            )
             cursor = int(cursor)
             yield [key.decode() for key in keys]
 

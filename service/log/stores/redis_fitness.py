@@ -20,7 +20,7 @@ LEAST_REPLICAS = "min-replicas-to-write"
 
 
 def durability(configuration: Mapping[str, str], replicas: int = 0) -> str:
-    """What CONFIG GET append* and min-replicas-to-write, and replicas, mean for an acknowledged
+    """Say what CONFIG GET append* and min-replicas-to-write, and replicas, mean for an acknowledged
     write."""
     if replicas:
         own, least = durability(configuration), int(configuration.get(LEAST_REPLICAS, replicas))

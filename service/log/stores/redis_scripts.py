@@ -32,8 +32,8 @@ from service.log.stores.store import MOST_SKEW_S
 
 Command = tuple[object, ...]
 
-LAYOUT = 2
-"""The number of the keys above. Raise it with every change of them."""
+REDIS_LAYOUT = 2
+"""Number of the layout of the keys above. Raise it with every change of them."""
 EXPERIMENTS = "forage:experiments"
 PROCESSES = ("forage:processes", "forage:doing")
 
@@ -59,7 +59,7 @@ search."""
 # The buckets are those of a linear hash table: once there are more than PER_BUCKET marks for each,
 # a new one takes a part of the marks of another. So they have one size at any rate of rewards and
 # with ids of any form: those of decisions under an Idempotency-Key are random.
-MARKS = """
+MARK_FUNCTIONS = """
 local call, byte, format = redis.call, string.byte, string.format
 
 local function in_parts(call_with, arguments)  -- Lua passes no more than some thousands at a time
@@ -142,8 +142,8 @@ def _bare(text: str) -> str:
 
 # One call for a batch, its arguments and reply packed: this takes 15 us of the event loop for each
 # entry of a batch of 64. A call for each entry took 55.
-COMMIT = _bare(
-    MARKS
+COMMIT_SCRIPT = _bare(
+    MARK_FUNCTIONS
     + """
 -- KEYS events, decisions, decision_at, decision_counts, due, settled, digest, marks, mark_ages
 -- ARGV packed: unix seconds of the caller; the entries {'event', decision settled or '', decision
@@ -328,7 +328,7 @@ return count + rows
 )
 
 GET_MARKS = (
-    MARKS
+    MARK_FUNCTIONS
     + """
 -- KEYS marks, mark_ages
 -- ARGV identities
@@ -342,7 +342,7 @@ return found
 )
 
 SET_MARKS = (
-    MARKS
+    MARK_FUNCTIONS
     + """
 -- KEYS marks, mark_ages
 -- ARGV packed: {identity, position, keep_until, value} of each mark
@@ -357,7 +357,7 @@ marks.close()
 )
 
 DELETE_MARKS = (
-    MARKS
+    MARK_FUNCTIONS
     + """
 -- KEYS marks, mark_ages
 -- ARGV identities
@@ -367,8 +367,8 @@ marks.close()
 """
 )
 
-FORGET = (
-    MARKS
+FORGET_SCRIPT = (
+    MARK_FUNCTIONS
     + """
 -- KEYS marks, mark_ages
 -- ARGV unix seconds, of which marks kept longer stay; the buckets to search at a time

@@ -8,20 +8,20 @@ from service.errors import StoreError
 from service.log.stores.base import (
     SAMPLE,
     Blob,
-    Cut,
     Erasure,
-    Instant,
     Item,
     KeptMark,
     KeptRow,
     LogEnd,
+    LogSummary,
     Marks,
-    Reader,
+    ReaderPosition,
+    ReaderState,
     Record,
     Removed,
     Secret,
     Snapshot,
-    Taken,
+    Trim,
 )
 from service.log.stores.redis_commit import mark, whole_seconds
 from service.log.stores.redis_connection import RedisConnection
@@ -29,7 +29,7 @@ from service.log.stores.redis_scripts import (
     DELETE_MARKS,
     ERASE,
     EXPERIMENTS,
-    FORGET,
+    FORGET_SCRIPT,
     GET_MARKS,
     LAST,
     MARK_TABLE,
@@ -43,7 +43,7 @@ from service.log.stores.redis_scripts import (
     keys_of,
     script,
 )
-from service.log.stores.store import START, Cursor, Keyed, Ordered, Page, Values
+from service.log.stores.store import START, Cursor, Keyed, KeyedValues, Ordered, Page
 
 ROWS_AT_ONCE = 20
 """Rows that one script reads and trims: rows of 10,000 arms have some 60 kB each."""
@@ -57,7 +57,7 @@ MARKS_AT_ONCE = 1_000
 BUCKETS_AT_ONCE = 50
 """Buckets of marks that one script searches, in a millisecond."""
 
-Fields = Mapping[bytes, bytes]
+StoredFields = Mapping[bytes, bytes]
 
 
 # -- read ------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ async def page(
 
 async def _range(
     redis: RedisConnection, experiment: str, stream: str, after: int, limit: int
-) -> list[tuple[int, Fields]]:
+) -> list[tuple[int, StoredFields]]:
     """Return entries of a stream: number and fields."""
     key = key_of(experiment, stream)
     found = await redis.do("XRANGE", key, f"(0-{after}", "+", "COUNT", limit)
@@ -145,7 +145,9 @@ async def _snapshots(redis: RedisConnection, experiment: str) -> list[Snapshot]:
     return [found[position] for position in sorted(found, reverse=True)]
 
 
-async def get(redis: RedisConnection, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+async def get(
+    redis: RedisConnection, experiment: str, table: Keyed, keys: Sequence[str]
+) -> KeyedValues:
     if not keys:
         return {}
     if table == "decisions":
@@ -184,7 +186,7 @@ async def due(redis: RedisConnection, experiment: str, now: float, limit: int) -
     return list((await decisions(redis, experiment, [one.decode() for one in ids])).values())
 
 
-async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> Instant:
+async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> LogSummary:
     commands: list[Command] = [
         script(LAST, keys_of(experiment, "events", "decisions")),
         ("GET", key_of(experiment, "digest")),
@@ -203,13 +205,16 @@ async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> I
     waits: dict[str, float | None] = dict.fromkeys(decision.decode() for decision in settled)
     pairs = zip(scores[::2], scores[1::2], strict=True)
     waits |= {decision.decode(): float(score) for decision, score in pairs}
-    return Instant(
+    return LogSummary(
         int(position),
         int(row),
         waits,
         {series.decode(): int(count) for series, count in counts.items()},
         Removed(**{name.decode(): int(count) for name, count in removed.items()}),
-        {name.decode(): Taken(*map(int, taken.split())) for name, taken in readers.items()},
+        {
+            name.decode(): ReaderPosition(*map(int, taken.split()))
+            for name, taken in readers.items()
+        },
         (digest or b"").decode(),
     )
 
@@ -240,7 +245,7 @@ async def put(redis: RedisConnection, experiment: str, item: Item) -> None:
             await redis.do(*script(SAVE_SNAPSHOT, keys, position, payload, int(origin)))
         case Blob(key, payload):
             await redis.do("SET", key_of(experiment, "blob", key), payload, "NX")
-        case Reader(name, taken):
+        case ReaderState(name, taken):
             readers = key_of(experiment, "readers")
             if taken is None:
                 await redis.do("HDEL", readers, name)
@@ -266,13 +271,13 @@ def _packed(kept: KeptMark) -> tuple[object, ...]:
 # -- trim and erase --------------------------------------------------------------------------------
 
 
-async def trim(redis: RedisConnection, experiment: str, cut: Cut, limit: int) -> int:
+async def trim(redis: RedisConnection, experiment: str, cut: Trim, limit: int) -> int:
     names = ("events", "tombstones", "stones", "decisions", "decision_at", "due", "removed")
     keys = keys_of(experiment, "origin", *names)
     limits = limit, min(limit, ROWS_AT_ONCE)
     trimmed = script(TRIM, keys, cut.position, cut.row, *limits, int(cut.settles))
     table, before = keys_of(experiment, *MARK_TABLE), repr(cut.marks_before)
-    forgotten = script(FORGET, table, before, min(limit, BUCKETS_AT_ONCE))
+    forgotten = script(FORGET_SCRIPT, table, before, min(limit, BUCKETS_AT_ONCE))
     total: int = sum(await redis.all([trimmed, forgotten]))
     return total
 

@@ -21,7 +21,7 @@ SENTINEL, SENTINEL_PORT = "+sentinel", 26379
 TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 SENTINEL_USER = ("sentinel_username", "sentinel_password")
 
-WRONG = (
+WRONG_REDIS_URL = (
     "FORAGE_STORE: not a Redis URL; use redis://[[user]:password@]host[:port][/db], rediss:// for "
     "TLS, unix:///path[?db=1], or redis+sentinel://[[user]:password@]host[:port],.../service[/db]. "
     f"Options after '?': db; {', '.join(TLS)} with rediss; {', '.join(SENTINEL_USER)} with "
@@ -69,7 +69,7 @@ def client_of(url: str, connections: int, connect_s: float, reply_s: float) -> A
         # raises where an option is unknown or does not fit
         pool.make_connection()  # type: ignore[no-untyped-call]
     except (ValueError, TypeError, RedisError):
-        raise ConfigurationError(WRONG) from None
+        raise ConfigurationError(WRONG_REDIS_URL) from None
     return Redis.from_pool(pool)
 
 

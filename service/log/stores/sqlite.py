@@ -17,27 +17,28 @@ from service.log.stores import sqlite_file
 from service.log.stores import sqlite_tables as tables
 from service.log.stores.base import (
     CommitResult,
-    Cut,
     Entry,
     Erasure,
-    Instant,
     Item,
+    LogSummary,
     Removal,
     StoreSize,
+    Trim,
 )
 from service.log.stores.sqlite_commit import commit
 from service.log.stores.sqlite_identity import OpenedFiles
-from service.log.stores.store import SECRET, Cursor, Keyed, Ordered, Page, Store, Values
+from service.log.stores.store import SECRET, Cursor, Keyed, KeyedValues, Ordered, Page, Store
 
 T = TypeVar("T")
 
-POLL_S = 0.05  # a look costs 0.1 ms, and a trainer minds no later news
+SQLITE_POLL_S = 0.05  # a look costs 0.1 ms, and a trainer minds no later news
 SCRUB_TRIES, SCRUB_WAIT_S = 40, 0.05
-PREFIX = "sqlite:///"
+URL_PREFIX = "sqlite:///"
 
 
 class SqliteStore(Store):
-    """readonly: a follower (trainer, audit, export). It needs no lock and sees every commit."""
+    """Store in a file of SQLite. readonly: a follower (trainer, audit, export). It needs no lock
+    and sees every commit."""
 
     shared = False
     durability = "An acknowledged write survives kill -9 and power loss of the host."
@@ -46,14 +47,14 @@ class SqliteStore(Store):
         self._path = path.resolve()
         self._readonly = readonly
         self._lock: int | None = None
-        self._reader = sqlite_file.Worker(self._path, sqlite_file.connect_to_read)
-        self._writer = sqlite_file.Worker(self._path, sqlite_file.connect_to_write)
+        self._reader = sqlite_file.SqliteThread(self._path, sqlite_file.connect_to_read)
+        self._writer = sqlite_file.SqliteThread(self._path, sqlite_file.connect_to_write)
         self._files = OpenedFiles(self._path)
 
     @classmethod
     def from_url(cls, url: str, *, readonly: bool = False) -> Self:
-        path = url.removeprefix(PREFIX)
-        if not url.startswith(PREFIX) or path in ("", "/", ":memory:") or "?" in path:
+        path = url.removeprefix(URL_PREFIX)
+        if not url.startswith(URL_PREFIX) or path in ("", "/", ":memory:") or "?" in path:
             raise ConfigurationError(
                 f"FORAGE_STORE: {url!r} names no file; use sqlite:///relative.db or "
                 "sqlite:////absolute/path.db"
@@ -97,7 +98,7 @@ class SqliteStore(Store):
             left = deadline - loop.time()
             if left <= 0:
                 return
-            await asyncio.sleep(min(POLL_S, left))
+            await asyncio.sleep(min(SQLITE_POLL_S, left))
 
     async def due(self, experiment: str, now: float, limit: int) -> list[bytes]:
         return await self._reader.run(lambda db: tables.due(db, experiment, now, limit))
@@ -105,7 +106,7 @@ class SqliteStore(Store):
     async def page(self, experiment: str, table: Ordered, after: Cursor, limit: int) -> Page:
         return await self._reader.run(lambda db: tables.page(db, experiment, table, after, limit))
 
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         if table == SECRET:
             return await self._reader.run(tables.secret)
         return await self._reader.run(lambda db: tables.get(db, experiment, table, keys))
@@ -115,7 +116,7 @@ class SqliteStore(Store):
         rows = await self._reader.run(lambda db: db.execute("PRAGMA quick_check").fetchall())
         return [text for (text,) in rows if text != "ok"]
 
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         return await self._reader.run(lambda db: tables.describe(db, experiment, whole=whole))
 
     async def measure(self) -> StoreSize:
@@ -125,7 +126,7 @@ class SqliteStore(Store):
         await self._write(lambda db: tables.put(db, experiment, item))
 
     async def remove(self, experiment: str, what: Removal, limit: int) -> int:
-        if isinstance(what, Cut):
+        if isinstance(what, Trim):
             return await self._write(lambda db: tables.trim(db, experiment, what, limit))
         if isinstance(what, Erasure):
             await self._write(lambda db: tables.erase(db, experiment, what))
@@ -149,7 +150,8 @@ class SqliteStore(Store):
         return await self._writer.run(partial(self._written, work))
 
     def _written(self, work: Callable[[sqlite3.Connection], T], db: sqlite3.Connection) -> T:
-        """Raises StoreReplaced where the paths name other files than the written ones."""
+        """Do a piece of work that writes. Raises StoreReplaced where the paths name other files
+        than the written ones."""
         self._files.expect_known()
         result = work(db)
         self._files.expect()

@@ -27,19 +27,19 @@ from service.security.files import PRIVATE, create_private, keep_private
 T = TypeVar("T")
 
 APPLICATION = 0x466F7267  # "Forg", in the file's header, marks our files
-LAYOUT = 2
-"""The number of the tables, in the file's header. Raise it with every change of them."""
+SQLITE_LAYOUT = 2
+"""Number of the layout of the tables, in the file's header. Raise it with every change of them."""
 BESIDE = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite takes for parts of a database."""
-UNREADABLE = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
-"""A bad sector is damage, and not an outage that ends."""
+READ_ERRORS = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
+"""Errors of SQLite that a bad sector makes: damage, and no outage that ends."""
 STATEMENTS = 512  # prepared ones of a connection: the writer has one for each count of rows
 BUSY_S = 2.0  # the only other writer is a person with a shell
 WAL_PAGES = 4_000
 """Pages of the write-ahead log, 16 MB, after which a commit writes them back."""
 CACHE_KIB = 16_384
 
-TABLES = f"""
+SQLITE_TABLES = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE experiments (
     name TEXT PRIMARY KEY,
@@ -92,12 +92,12 @@ CREATE TABLE removed (
 ) WITHOUT ROWID;
 CREATE TABLE secret (content BLOB NOT NULL);  -- of tokens, one row
 PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {LAYOUT};
+PRAGMA user_version = {SQLITE_LAYOUT};
 COMMIT;
 """
 
 
-class Worker:
+class SqliteThread:
     """One connection and its thread. Raises the errors of `service.errors`."""
 
     def __init__(self, path: Path, connect: Callable[[Path], sqlite3.Connection]) -> None:
@@ -149,7 +149,7 @@ def ours(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorname", "")  # not where Python raised it
         if code == "SQLITE_NOTADB":
             raise ConfigurationError(f"FORAGE_STORE: {path} is not an SQLite database") from error
-        if code.startswith("SQLITE_CORRUPT") or code in UNREADABLE:
+        if code.startswith("SQLITE_CORRUPT") or code in READ_ERRORS:
             raise Damaged(f"{path}: {error}") from error
         if isinstance(error, sqlite3.OperationalError):
             raise StoreUnavailable(f"{path}: {error}") from error
@@ -178,7 +178,7 @@ def connect_to_write(path: Path) -> sqlite3.Connection:
         for suffix in BESIDE:
             keep_private(path.with_name(path.name + suffix))
         if not is_ours:
-            db.executescript(TABLES)
+            db.executescript(SQLITE_TABLES)
         if db.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise ConfigurationError(f"FORAGE_STORE: {path} lies on a file system without WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -219,7 +219,7 @@ def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
     (application,) = db.execute("PRAGMA application_id").fetchone()
     (layout,) = db.execute("PRAGMA user_version").fetchone()
     if application == APPLICATION:
-        expect_layout(path, layout, LAYOUT)
+        expect_layout(path, layout, SQLITE_LAYOUT)
         return True
     if db.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
         raise ConfigurationError(f"FORAGE_STORE: {path} is the database of another program")

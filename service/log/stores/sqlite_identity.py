@@ -13,15 +13,16 @@ from service.errors import StoreReplaced
 
 HEADER_BYTES = 100
 FIXED = (slice(0, 24), slice(68, 72))
-"""Of the header: page size, write-ahead log or not (no backup has one), application."""
+"""Parts of the header that stay: page size, write-ahead log or not (no backup has one),
+application."""
 COUNTER = slice(24, 28)  # of changes; written back with the first page, and only grows
-MAGIC = (b"", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
-"""A write-ahead log begins with one of them. Once a commit follows a truncation by others, it has
-zeros here; our own checkpoints leave an empty file or a whole one."""
+WAL_MAGIC = (b"", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
+"""First bytes of a write-ahead log, of which it has one. Once a commit follows a truncation by
+others, it has zeros here; our own checkpoints leave an empty file or a whole one."""
 AGAIN_S = 0.05  # a first page that is being written back may be read in part
 
 Identity = tuple[int, int]
-"""Of a file: device and inode."""
+"""Identity of a file: device and inode."""
 
 
 class OpenedFiles:
@@ -56,7 +57,7 @@ class OpenedFiles:
         self.expect_known()
 
     def expect_known(self) -> None:
-        """Raises StoreReplaced where `expect` has."""
+        """Raise StoreReplaced where `expect` has."""
         if self._replaced is not None:
             raise StoreReplaced(self._replaced)
 
@@ -68,7 +69,7 @@ class OpenedFiles:
                 return self._said(f"{name} was deleted or moved")
             if found != self._identities[suffix]:
                 return self._said(f"{name} was replaced by another file")
-        if os.pread(self._held["-wal"], 4, 0) not in MAGIC:
+        if os.pread(self._held["-wal"], 4, 0) not in WAL_MAGIC:
             return self._said(f"{self._names['-wal']} was truncated")
         if self._overwritten():
             sleep(AGAIN_S)

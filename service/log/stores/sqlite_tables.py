@@ -12,38 +12,39 @@ from service.errors import StoreError
 from service.log.stores.base import (
     SAMPLE,
     Blob,
-    Cut,
     Erasure,
-    Instant,
     Item,
     KeptMark,
     KeptRow,
     LogEnd,
+    LogSummary,
     Mark,
     Marks,
-    Reader,
+    ReaderPosition,
+    ReaderState,
     Record,
     Removed,
     Secret,
     Snapshot,
     StoreSize,
-    Taken,
+    Trim,
     expect_origin,
     shared_out,
 )
 from service.log.stores.sqlite_file import BUSY_S, transaction
-from service.log.stores.store import SECRET, START, Cursor, Keyed, Ordered, Page, Values
+from service.log.stores.store import SECRET, START, Cursor, Keyed, KeyedValues, Ordered, Page
 
 Row = tuple[Any, ...]
 
-ROWS = 64
-"""Rows of one statement, at most. Each statement releases the interpreter, and a thread on a busy
-core waits to get it back: with a statement for each row that was most of a commit."""
+ROWS_PER_STATEMENT = 64
+"""Most rows of one statement. Each statement releases the interpreter, and a thread on a busy core
+waits to get it back: with a statement for each row that was most of a commit."""
 
-END = "\U0010ffff"
-"""Follows every character of an identity: prefix + END is behind all that begin with the prefix."""
+LAST_CHARACTER = "\U0010ffff"
+"""Character that follows every one of an identity: prefix + END is behind all that begin with the
+prefix."""
 
-PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
+SQLITE_PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
     "events": (
         "SELECT position, payload FROM events WHERE experiment = ? AND position > ? "
         "ORDER BY position LIMIT ?",
@@ -62,7 +63,7 @@ PAGES: dict[Ordered, tuple[str, Callable[..., object]]] = {
 }
 
 # CROSS JOIN: each key is looked up, and the table is not scanned
-VALUES: dict[Keyed, tuple[str, Callable[..., object]]] = {
+SQLITE_VALUES: dict[Keyed, tuple[str, Callable[..., object]]] = {
     "marks": (
         "SELECT experiment, identity, value, position FROM (VALUES {}) CROSS JOIN marks "
         "ON experiment = column1 AND identity = column2",
@@ -82,7 +83,7 @@ VALUES: dict[Keyed, tuple[str, Callable[..., object]]] = {
 
 LAST_ROW = "SELECT number FROM decisions WHERE experiment = ? ORDER BY number DESC LIMIT 1"
 # A decision settled before its row came is listed until its row is there
-WAITING = (
+SQLITE_WAITING = (
     "SELECT decision, due FROM due WHERE experiment = ? AND (due IS NOT NULL OR NOT EXISTS "
     "(SELECT 1 FROM decisions WHERE experiment = due.experiment AND id = decision))"
 )
@@ -101,7 +102,7 @@ def look_up(
     db: sqlite3.Connection, table: Keyed, keys: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Any]:
     """Return values by experiment and key."""
-    query, kind = VALUES[table]
+    query, kind = SQLITE_VALUES[table]
     rows = chain.from_iterable(_statements(db, query, keys))
     return {(experiment, key): kind(*values) for experiment, key, *values in rows}
 
@@ -109,8 +110,8 @@ def look_up(
 def _statements(
     db: sqlite3.Connection, query: str, values: Sequence[Row]
 ) -> Iterator[sqlite3.Cursor]:
-    for start in range(0, len(values), ROWS):
-        rows = values[start : start + ROWS]
+    for start in range(0, len(values), ROWS_PER_STATEMENT):
+        rows = values[start : start + ROWS_PER_STATEMENT]
         yield db.execute(_filled(query, len(rows), len(rows[0])), [*chain.from_iterable(rows)])
 
 
@@ -153,17 +154,17 @@ def page(
     if table == "blobs":
         query = "SELECT key FROM blobs WHERE experiment = ? ORDER BY key"
         return [key for (key,) in db.execute(query, (experiment,))], START
-    query, kind = PAGES[table]
+    query, kind = SQLITE_PAGES[table]
     rows = db.execute(query, (experiment, after, limit)).fetchall()
     return [kind(*row) for row in rows], rows[-1][0] if len(rows) == limit else START
 
 
-def get(db: sqlite3.Connection, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+def get(db: sqlite3.Connection, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
     found = look_up(db, table, [(experiment, key) for key in keys])
     return {key: value for (_, key), value in found.items()}
 
 
-def secret(db: sqlite3.Connection) -> Values:
+def secret(db: sqlite3.Connection) -> KeyedValues:
     row = db.execute("SELECT content FROM secret").fetchone()
     return {SECRET: row[0]} if row else {}
 
@@ -189,7 +190,7 @@ def _snapshots(db: sqlite3.Connection, experiment: str) -> list[Snapshot]:
     return [found[position] for position in sorted(found, reverse=True)]
 
 
-def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant:
+def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> LogSummary:
     def rows(query: str) -> list[Row]:
         return db.execute(query, (experiment,)).fetchall()
 
@@ -197,19 +198,19 @@ def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> Instant
     try:
         position, digest = head(db, experiment)
         row = _number(db, LAST_ROW, experiment)
-        waiting = rows(WAITING) if whole else []
+        waiting = rows(SQLITE_WAITING) if whole else []
         counts = rows("SELECT series, decisions FROM decision_counts WHERE experiment = ?")
         removed = rows("SELECT trimmed, erased FROM removed WHERE experiment = ?")
         readers = rows("SELECT reader, position, row FROM readers WHERE experiment = ?")
     finally:
         db.execute("ROLLBACK")
-    return Instant(
+    return LogSummary(
         position,
         row,
         dict(waiting),
         dict(counts),
         Removed(*removed[0]) if removed else Removed(),
-        {reader: Taken(*taken) for reader, *taken in readers},
+        {reader: ReaderPosition(*taken) for reader, *taken in readers},
         digest,
     )
 
@@ -226,8 +227,8 @@ FIRST_EVENT = "SELECT coalesce(min(position), 0) FROM events WHERE experiment = 
 
 
 def measure(db: sqlite3.Connection) -> StoreSize:
-    """The pages in use, without the contents of snapshots and artifacts, shared out by payloads.
-    The file may grow by what is free in its file system."""
+    """Measure the pages in use, without the contents of snapshots and artifacts, shared out by
+    payloads. The file may grow by what is free in its file system."""
 
     def one(query: str, *values: object) -> float:
         return float(db.execute(query, values).fetchone()[0])
@@ -264,7 +265,7 @@ def put(db: sqlite3.Connection, experiment: str, item: Item) -> None:
             case Blob(key, payload):
                 query = "INSERT OR IGNORE INTO blobs VALUES (?, ?, ?)"
                 db.execute(query, (experiment, key, payload))
-            case Reader(name, taken):
+            case ReaderState(name, taken):
                 if taken is None:
                     query = "DELETE FROM readers WHERE experiment = ? AND reader = ?"
                     db.execute(query, (experiment, name))
@@ -303,7 +304,7 @@ def _save_snapshot(db: sqlite3.Connection, experiment: str, snapshot: Snapshot) 
 # -- trim and erase --------------------------------------------------------------------------------
 
 
-def trim(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
+def trim(db: sqlite3.Connection, experiment: str, cut: Trim, limit: int) -> int:
     with transaction(db):
         expect_origin(experiment, _origin(db, experiment), cut.position)
         events = db.execute(
@@ -320,7 +321,7 @@ def trim(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
     return events + rows + marks
 
 
-def _trim_rows(db: sqlite3.Connection, experiment: str, cut: Cut, limit: int) -> int:
+def _trim_rows(db: sqlite3.Connection, experiment: str, cut: Trim, limit: int) -> int:
     rows = db.execute(
         "SELECT number, id, (SELECT due FROM due WHERE due.experiment = decisions.experiment "
         "AND decision = id) FROM decisions "
@@ -354,7 +355,7 @@ def erase(db: sqlite3.Connection, name: str, erasure: Erasure) -> None:
         _forget_due(db, name, erasure.decisions)
         db.executemany(
             "DELETE FROM marks WHERE experiment = ? AND identity >= ? AND identity < ?",
-            [(name, prefix, prefix + END) for prefix in erasure.forget],
+            [(name, prefix, prefix + LAST_CHARACTER) for prefix in erasure.forget],
         )
         db.execute(
             "DELETE FROM snapshots WHERE experiment = ? AND position < ?", (name, erasure.origin)

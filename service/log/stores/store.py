@@ -8,44 +8,44 @@ from typing import Any, Literal, Protocol
 from service.errors import StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores.base import (
     CommitResult,
-    Cut,
     Entry,
     Erasure,
-    Instant,
     Item,
     KeptMark,
     KeptRow,
     LogEnd,
+    LogSummary,
     Mark,
     Marks,
-    Reader,
+    ReaderPosition,
+    ReaderState,
     Record,
     Removal,
     Scrub,
     Secret,
     Snapshot,
     StoreSize,
-    Taken,
+    Trim,
 )
 
 Ordered = Literal["events", "decisions", "marks", "snapshots", "blobs"]
 Keyed = Literal["marks", "decisions", "blobs", "secret"]
 
 Cursor = int | str
-"""Where a page ends: a position of events, a number of rows, else a text of the store's."""
+"""End of a page: a position of events, a number of rows, else a text of the store's."""
 
 START: Cursor = ""
 
 Page = tuple[list[Any], Cursor]
-Values = dict[str, Any]
-"""Of the kind that the table holds."""
+KeyedValues = dict[str, Any]
+"""Values of the kind that the table holds."""
 
 SECRET: Literal["secret"] = "secret"  # noqa: S105
-SECRET_BYTES = 32
+TOKEN_SECRET_BYTES = 32
 
 RECONNECT_S = 60.0
-"""Age at which an idle connection to a server is closed. After a failover the address leads to
-another server, while the old one may keep its connections and answer readers for ever."""
+"""Seconds after which an idle connection to a server is closed. After a failover the address leads
+to another server, while the old one may keep its connections and answer readers for ever."""
 
 MOST_SKEW_S = 60.0
 """Seconds between the clocks of a service and of its store beyond which nothing is written."""
@@ -115,12 +115,12 @@ class Backend(Protocol):
         """
 
     @abstractmethod
-    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> Values:
+    async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         """Return the values of the known keys: the `Mark` of an identity, the payload of a decision
         or a blob. The secret belongs to no experiment (""), and has the key SECRET."""
 
     @abstractmethod
-    async def describe(self, experiment: str, *, whole: bool = False) -> Instant:
+    async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         """Return counts and positions. whole: with the due decisions."""
 
     @abstractmethod
@@ -198,7 +198,7 @@ class Store(Backend):
 
     async def secret(self) -> bytes:
         """Return 32 random bytes. The first call makes them."""
-        found, fresh = await self.get("", SECRET, [SECRET]), secrets.token_bytes(SECRET_BYTES)
+        found, fresh = await self.get("", SECRET, [SECRET]), secrets.token_bytes(TOKEN_SECRET_BYTES)
         if not found:
             try:
                 await self.adopt_secret(fresh)
@@ -210,7 +210,8 @@ class Store(Backend):
         return secret
 
     async def secret_is_elsewhere(self) -> bool:
-        """Whether services have run on the store with a secret that only FORAGE_TOKEN_KEYS had."""
+        """Say whether services have run on the store with a secret that only FORAGE_TOKEN_KEYS
+        had."""
         return bool(await self.experiments()) and not await self.get("", SECRET, [SECRET])
 
     async def adopt_secret(self, secret: bytes) -> None:
@@ -219,9 +220,9 @@ class Store(Backend):
 
     # -- housekeeping --------------------------------------------------------------------------
 
-    async def take_note(self, experiment: str, reader: str, taken: Taken | None) -> None:
+    async def save_reader(self, experiment: str, reader: str, taken: ReaderPosition | None) -> None:
         """Keep the position of a reader. None: the reader is gone."""
-        await self.put(experiment, Reader(reader, taken))
+        await self.put(experiment, ReaderState(reader, taken))
 
     async def overwrite_marks(
         self, experiment: str, marks: Mapping[str, str], keep_until: float
@@ -230,7 +231,7 @@ class Store(Backend):
         kept = [KeptMark(identity, value, 0, keep_until) for identity, value in marks.items()]
         await self.put(experiment, Marks(kept))
 
-    async def trim(self, experiment: str, cut: Cut, limit: int) -> int:
+    async def trim(self, experiment: str, cut: Trim, limit: int) -> int:
         return await self.remove(experiment, cut, limit)
 
     async def erase(self, experiment: str, erasure: Erasure) -> None:

@@ -14,37 +14,37 @@ from service.errors import Damaged
 from service.state.decisions import Decision
 from service.state.events import AnyEvent, Learned, outcomes
 
-Row = dict[str, Any]
-"""The values of one record by column; others are ignored."""
+ArchiveRow = dict[str, Any]
+"""Values of one record by column; others are ignored."""
 
 YEAR_1_S, YEAR_10000_S = -62_135_596_800.0, 253_402_300_799.0
 """Unix seconds between which a calendar has days, less a second that times may be rounded up to."""
 
-TEXT, NUMBER, INTEGER, FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
-TIME, NUMBERS = pa.timestamp("us", tz="UTC"), pa.list_(NUMBER)
-SHOWN = pa.struct({"arm": TEXT, "propensity": NUMBER, "x": NUMBERS, "inline": FLAG})
-SETTLED = pa.struct(
+TEXT, FLOAT, INTEGER, FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
+TIMESTAMP, FLOATS = pa.timestamp("us", tz="UTC"), pa.list_(FLOAT)
+SHOWN_STRUCT = pa.struct({"arm": TEXT, "propensity": FLOAT, "x": FLOATS, "inline": FLAG})
+SETTLED_STRUCT = pa.struct(
     {
         "arm": TEXT,
-        "reward": NUMBER,
-        "was": NUMBER,
+        "reward": FLOAT,
+        "was": FLOAT,
         "since": INTEGER,
         "withdrawn": FLAG,
-        "x": NUMBERS,
+        "x": FLOATS,
         "inline": FLAG,
-        "weight": NUMBER,
-        "weighed": NUMBER,
+        "weight": FLOAT,
+        "weighed": FLOAT,
         "slot": INTEGER,
-        "predicted": NUMBER,
+        "predicted": FLOAT,
     }
 )
 DECISIONS = pa.schema(
     {
         "row": INTEGER,
         "id": TEXT,
-        "time": TIME,
+        "time": TIMESTAMP,
         "policy": TEXT,
-        "assignment": NUMBER,
+        "assignment": FLOAT,
         "model_version": TEXT,
         "schema_version": INTEGER,
         "unit": TEXT,
@@ -53,32 +53,32 @@ DECISIONS = pa.schema(
         "arms": pa.list_(TEXT),
         "inline": TEXT,
         "facts": TEXT,
-        "probabilities": NUMBERS,
+        "probabilities": FLOATS,
         "seed": INTEGER,
         "bank": INTEGER,
-        "slate_log": NUMBER,
+        "slate_log": FLOAT,
         "deferred": FLAG,
-        "shown": pa.list_(SHOWN),
-        "reward_by": TIME,
-        "accept_until": TIME,
+        "shown": pa.list_(SHOWN_STRUCT),
+        "reward_by": TIMESTAMP,
+        "accept_until": TIMESTAMP,
     }
 )
 EVENTS = pa.schema(
     {
         "position": INTEGER,
-        "time": TIME,
+        "time": TIMESTAMP,
         "type": TEXT,
         "policy": TEXT,
         "decision": TEXT,
         "schema_version": INTEGER,
-        "settled": pa.list_(SETTLED),
+        "settled": pa.list_(SETTLED_STRUCT),
         "body": TEXT,
     }
 )
 
 
-def decision_row(number: int, decision: Decision) -> Row:
-    """Raises Damaged for a time that no calendar has."""
+def decision_row(number: int, decision: Decision) -> ArchiveRow:
+    """Return the row of a decision. Raises Damaged for a time that no calendar has."""
     return {
         **asdict(decision),
         "row": number,
@@ -92,8 +92,8 @@ def decision_row(number: int, decision: Decision) -> Row:
     }
 
 
-def event_row(position: int, event: AnyEvent) -> Row:
-    """Raises Damaged for a time that no calendar has."""
+def event_row(position: int, event: AnyEvent) -> ArchiveRow:
+    """Return the row of an event. Raises Damaged for a time that no calendar has."""
     row = {
         **asdict(event),
         "position": position,

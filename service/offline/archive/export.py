@@ -14,17 +14,17 @@ from msgspec.json import decode
 
 from service.errors import ConfigurationError, Damaged, LogGap, StoreLocked, StoreUnavailable
 from service.log.reading import SILENT, Progress, experiments_of, reading
-from service.log.replay import PAGE, ROWS, skipped_positions
+from service.log.replay import PAGE, ROWS_PER_PAGE, skipped_positions
 from service.log.stores import Store
 from service.offline.archive.columns import (
     DECISIONS,
     EVENTS,
-    Row,
+    ArchiveRow,
     day_of,
     decision_row,
     event_row,
 )
-from service.offline.archive.files import Draft, Files, digest
+from service.offline.archive.files import ArchiveFiles, Draft, digest
 from service.security.files import PRIVATE
 from service.state.decisions import decode_decision
 from service.state.events import Erased, Tombstone, decode_event
@@ -32,10 +32,10 @@ from service.state.events import Erased, Tombstone, decode_event
 logger = logging.getLogger(__name__)
 
 FILE_BYTES = 12 * 2**20
-"""Payloads of one file: 20,000 decisions among fifty arms."""
+"""Bytes of payloads in one file: 20,000 decisions among fifty arms."""
 
-FOLLOW_SECONDS = 600.0
-"""From one export to the next of `--follow`."""
+EXPORT_SECONDS = 600.0
+"""Seconds from one export to the next of `--follow`."""
 
 Records = list[tuple[int, bytes]]
 """Numbers in the log, and payloads."""
@@ -68,8 +68,8 @@ class Exporter:
     ) -> None:
         self.name, self._store, self._progress = experiment, store, progress
         self._file_bytes = file_bytes
-        self.decisions = Files(archive / experiment / "decisions", DECISIONS, "id")
-        self.events = Files(archive / experiment / "events", EVENTS, "decision")
+        self.decisions = ArchiveFiles(archive / experiment / "decisions", DECISIONS, "id")
+        self.events = ArchiveFiles(archive / experiment / "events", EVENTS, "decision")
         bodies = self.events.bodies(Erased.__name__)
         self._erased: set[str] = {one for body in bodies for one in decode(body)["decisions"]}
         self._newly_erased: set[str] = set()
@@ -104,9 +104,9 @@ class Exporter:
 
     async def _drafts(
         self,
-        files: Files,
+        files: ArchiveFiles,
         read: Callable[[int], Awaitable[Records]],
-        row_of: Callable[[int, bytes], Row | None],
+        row_of: Callable[[int, bytes], ArchiveRow | None],
     ) -> AsyncIterator[Draft]:
         """Yield the records after the last archived one, file by file."""
         after, _, day = files.cursor
@@ -150,7 +150,7 @@ class Exporter:
             raise self._refusal(f"store and archive differ at decision row {number:,}")
 
     async def _read_rows(self, after: int) -> Records:
-        rows = await self._store.decisions(self.name, after, ROWS)
+        rows = await self._store.decisions(self.name, after, ROWS_PER_PAGE)
         return [(row.number, row.payload) for row in rows]
 
     async def _read_events(self, after: int) -> Records:
@@ -171,7 +171,7 @@ class Exporter:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _row_of_decision(self, number: int, payload: bytes) -> Row | None:
+    def _row_of_decision(self, number: int, payload: bytes) -> ArchiveRow | None:
         try:
             return decision_row(number, decode_decision(payload))
         except Damaged as fault:
@@ -179,7 +179,7 @@ class Exporter:
             logger.error("experiment %s: decision row %d is left out: %s", self.name, number, fault)
             return None
 
-    def _row_of_event(self, position: int, payload: bytes) -> Row | None:
+    def _row_of_event(self, position: int, payload: bytes) -> ArchiveRow | None:
         if position in self._skips:
             return None
         try:
@@ -226,7 +226,7 @@ async def follow(
                                 await report(client, service_url, exporter)
                 except (StoreUnavailable, OSError) as fault:
                     logger.warning("the export is tried again in ten minutes: %s", fault)
-                await asyncio.sleep(FOLLOW_SECONDS)
+                await asyncio.sleep(EXPORT_SECONDS)
 
 
 async def report(client: httpx.AsyncClient, service_url: str, exporter: Exporter) -> None:

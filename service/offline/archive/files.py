@@ -17,16 +17,16 @@ import pyarrow.parquet as pq
 
 from service.errors import ConfigurationError, Damaged
 from service.log.stores.sqlite_file import sync_folder
-from service.offline.archive.columns import Row
+from service.offline.archive.columns import ArchiveRow
 from service.security.files import make_private
 
 BATCH_ROWS = 200
 """Rows held as Python objects before they become Arrow columns."""
 
-DIGITS = 12
+FILE_NAME_DIGITS = 12
 
 
-class Cursor(NamedTuple):
+class ArchiveCursor(NamedTuple):
     """The last archived record: its number in the log (0: none), the digest of its payload, and the
     day of its file."""
 
@@ -47,10 +47,10 @@ class Draft:
     digest: str = ""
     size: int = 0
     rows: int = 0
-    _pending: list[Row] = field(default_factory=list)
+    _pending: list[ArchiveRow] = field(default_factory=list)
     _batches: list[pa.RecordBatch] = field(default_factory=list)
 
-    def add(self, number: int, payload: bytes, row: Row | None) -> None:
+    def add(self, number: int, payload: bytes, row: ArchiveRow | None) -> None:
         """Add a record. row: None for one that the archive leaves out."""
         self.first, self.last, self.digest = self.first or number, number, digest(payload)
         self.size += len(payload)
@@ -71,7 +71,7 @@ class Draft:
         self._pending = []
 
 
-class Files:
+class ArchiveFiles:
     """The files of one kind of record of one experiment. Its folder is archive/EXPERIMENT/KIND.
 
     key      the column with the id of the decision
@@ -83,27 +83,27 @@ class Files:
         self._folder, self._key = folder, key
         self._draft = folder / ".draft"
         self._draft.unlink(missing_ok=True)  # of a process that was killed
-        self.cursor = Cursor()
+        self.cursor = ArchiveCursor()
         if paths := self.paths():
             last = paths[-1]
             found = _read(last, []).schema.metadata[b"forage.digest"].decode()
-            self.cursor = Cursor(last_of(last), found, last.parent.name.removeprefix("day="))
+            self.cursor = ArchiveCursor(last_of(last), found, last.parent.name.removeprefix("day="))
 
     def paths(self) -> list[Path]:
         """List the files in log order. Raises ConfigurationError for a foreign file."""
         return sorted(self._folder.glob("day=*/*.parquet"), key=last_of)
 
     def holds(self, number: int) -> bool:
-        """Whether the last file has the row of this number."""
+        """Say whether the last file has the row of this number."""
         paths, column = self.paths(), self.schema.names[0]
         return bool(paths) and number in _read(paths[-1], [column])[column].to_pylist()
 
     def write(self, draft: Draft, erased: Collection[str]) -> None:
         """Write the next file, without the rows of erased decisions."""
-        name = f"{draft.first:0{DIGITS}}-{draft.last:0{DIGITS}}.parquet"
+        name = f"{draft.first:0{FILE_NAME_DIGITS}}-{draft.last:0{FILE_NAME_DIGITS}}.parquet"
         table = _without(draft.table(), self._key, erased)
         self._place(table, self._folder / f"day={draft.day}" / name)
-        self.cursor = Cursor(draft.last, draft.digest, draft.day)
+        self.cursor = ArchiveCursor(draft.last, draft.digest, draft.day)
 
     def erase(self, decisions: Collection[str]) -> None:
         """Rewrite the files that hold rows of these decisions. A file without rows stays: its name
@@ -144,7 +144,7 @@ def digest(payload: bytes) -> str:
 
 
 def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Raises Damaged."""
+    """Read a Parquet file. Raises Damaged."""
     try:
         with pq.ParquetFile(path) as file:
             return file.read(columns)

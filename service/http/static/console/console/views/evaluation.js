@@ -221,7 +221,7 @@ export function evaluation(app) {
   }
 
   function show(place, title, found) {
-    const told = found.policies.filter((each) => !each.refused);
+    const estimated = found.policies.filter((each) => !each.refused);
     const refused = found.policies.filter((each) => each.refused);
     const skipped = Object.entries(found.left_out);
     place.replaceChildren(
@@ -252,8 +252,8 @@ export function evaluation(app) {
               )
             : null,
         ),
-        answers(found, told),
-        h("details", {}, h("summary", {}, "All estimators"), estimators(found, told)),
+        answers(found, estimated),
+        h("details", {}, h("summary", {}, "All estimators"), estimators(found, estimated)),
       ),
       ...(refused.length ? [section("No estimate", none(refused))] : []),
     );
@@ -287,12 +287,12 @@ export function evaluation(app) {
   }
 
   /** A line for each policy, the best first. */
-  function answers(found, told) {
+  function answers(found, estimated) {
     // People watch shadows, so their intervals have to hold at all times at once.
-    const ofValue = (row) => (found.shadows ? row.watched : row.estimates.dr.interval);
-    const ofOver = (row) => (found.shadows ? row.over_logged_watched : row.over_logged_interval);
-    const own = scaleOf([found.logged.interval, ...told.map(ofValue)]);
-    const over = scaleOf(told.map(ofOver));
+    const ofValue = (row) => (found.shadows ? row.anytime_interval : row.estimates.dr.interval);
+    const ofOver = (row) => (found.shadows ? row.uplift_anytime : row.uplift_interval);
+    const own = scaleOf([found.logged.interval, ...estimated.map(ofValue)]);
+    const over = scaleOf(estimated.map(ofOver));
     const list = table({
       label: "Estimates",
       keyOf: (row) => row.policy,
@@ -310,7 +310,7 @@ export function evaluation(app) {
           title: "Over what ran",
           number: true,
           node: (row) =>
-            ranged(row.over_logged, ofOver(row), over, named(found, row).color, row.over_logged > 0 ? "+" : ""),
+            ranged(row.uplift, ofOver(row), over, named(found, row).color, row.uplift > 0 ? "+" : ""),
         },
         {
           key: "learned",
@@ -322,12 +322,12 @@ export function evaluation(app) {
         { key: "decisions", title: "Decisions", number: true, text: (row) => count(row.decisions) },
       ],
     });
-    list.update(told);
+    list.update(estimated);
     return list.node;
   }
 
-  function estimators(found, told) {
-    const rows = told.flatMap((each) => {
+  function estimators(found, estimated) {
+    const rows = estimated.flatMap((each) => {
       const known = { ...each.estimates, dm: { value: each.direct_method } };
       return Object.keys(TITLES).map((key) => ({ key, of: each, ...known[key] }));
     });

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.analysis.watched import CAP, WatchedValue, known, surprise
+from service.analysis.anytime import WEIGHT_CAP, AnytimeEstimate, known, surprise
 
 shares = st.lists(st.floats(0.001, 1.0), min_size=3, max_size=3)
 
@@ -18,7 +18,7 @@ def test_no_surprise_is_below_the_cap_and_both_parts_are_right_on_average(
     mine, theirs = (np.array(each) / sum(each) for each in (p, b))
     guess = np.array(q)
     second = surprise(mine / theirs, r, guess)
-    assert second.min() >= -CAP - 1e-9
+    assert second.min() >= -WEIGHT_CAP - 1e-9
     assert known(mine, theirs, guess) + theirs @ second == pytest.approx(r, abs=1e-9)
 
 
@@ -30,10 +30,10 @@ def test_a_weight_of_20_with_a_sure_guess_is_cut_to_5() -> None:
 
 def test_a_miss_of_large_weight_leaves_an_interval_as_if_it_took_off_the_cap() -> None:
     """99 hits of weight 1 and one miss of weight 20: V of the value is at most 5^2."""
-    value = WatchedValue()
+    value = AnytimeEstimate()
     even = np.array([0.5, 0.5])
     for _ in range(99):
         value.add(even, even, np.ones(2), 0, (0.0, 1.0))
     value.add(np.array([1.0, 0.0]), np.array([0.05, 0.95]), np.ones(2), 0, (0.0, 1.0))
     low = value.terms(np.array([1.0] * 99 + [0.0]))[0][0]
-    assert (low.e @ low.e, low.scale) == (25.0, CAP)
+    assert (low.e @ low.e, low.scale) == (25.0, WEIGHT_CAP)

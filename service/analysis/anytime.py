@@ -16,24 +16,25 @@ import numpy as np
 
 from service.analysis.growing import Growing
 from service.analysis.intervals import Interval
-from service.analysis.sequences import Array, Index, Terms, Watched
+from service.analysis.sequences import Array, ConfidenceSequence, IntegerArray, Terms
 
-CAP = 5.0
-"""A smaller one makes intervals narrow where a policy mostly does what the log did, a larger one
-where it does not; they were 1.8 to 3.3 times as wide as fixed ones of the same data."""
+WEIGHT_CAP = 5.0
+"""Cap of a weight. A smaller one makes intervals narrow where a policy mostly does what the log
+did, a larger one where it does not; they were 1.8 to 3.3 times as wide as fixed ones of the same
+data."""
 
 
 def known(p: Array, b: Array, q: Array) -> Array:  # (..., K) -> (...)
     """Return the first part of the estimate: sum_a p(a) min(q(a), CAP / w)."""
-    return np.asarray(np.minimum(p * q, CAP * b).sum(axis=-1))
+    return np.asarray(np.minimum(p * q, WEIGHT_CAP * b).sum(axis=-1))
 
 
 def surprise(w: Array | float, r: Array | float, q: Array | float) -> Array:
     """Return the second part: w (r - min(q, CAP / w)), of the arm shown."""
-    return np.asarray(w * r - np.minimum(w * q, CAP))
+    return np.asarray(w * r - np.minimum(w * q, WEIGHT_CAP))
 
 
-class WatchedValue:
+class AnytimeEstimate:
     """The value of one policy, as decisions are added in their order.
 
     rows   weight of the shown arm, and its guess; of r, and `_not` of 1 - r, the first part of the
@@ -66,13 +67,15 @@ class WatchedValue:
         r = (reward - rows["low"]) / (rows["high"] - rows["low"])
         value, over = list[Terms](), list[Terms]()
         for side, r_, q in (("", r, rows["guess"]), ("_not", 1 - r, 1 - rows["guess"])):
-            own = Terms(rows[f"known{side}"], surprise(rows["weight"], r_, q), CAP)
+            own = Terms(rows[f"known{side}"], surprise(rows["weight"], r_, q), WEIGHT_CAP)
             ran = rows[f"ran{side}"]
             value.append(own)
             over.append(own - Terms(ran, r_ - ran, 1.0))
         return value, over
 
-    def intervals(self, reward: Array, unit: Index, confidence: float) -> tuple[Interval, Interval]:
+    def intervals(
+        self, reward: Array, unit: IntegerArray, confidence: float
+    ) -> tuple[Interval, Interval]:
         """Return those of the value, and of its difference to what the log earned."""
         low, high = float(self.rows["low"][-1]), float(self.rows["high"][-1])
         value, over = (bounds(two, unit, 1 - confidence) for two in self.terms(reward))
@@ -83,7 +86,7 @@ class WatchedValue:
         )
 
 
-def bounds(two: Sequence[Terms], unit: Index, alpha: float) -> tuple[float, float]:
+def bounds(two: Sequence[Terms], unit: IntegerArray, alpha: float) -> tuple[float, float]:
     """Return the lower end by the terms of r, and by those of 1 - r the lower end, negated."""
-    low, high = (Watched(each, unit, alpha).estimate().interval[0] for each in two)
+    low, high = (ConfidenceSequence(each, unit, alpha).estimate().interval[0] for each in two)
     return low, -high
