@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +126,8 @@ def test_keys_that_no_backup_holds_are_told(tmp_path: Path) -> None:
 
 
 async def held(url: str) -> dict[str, Any]:
-    """All that a store holds of the experiment, and the state that its log folds to."""
+    """All that a store holds of the experiment, and the state that its log folds to. Redis keeps
+    marks up to the next second."""
     store = open_store(url, readonly=True)
     await store.open()
     try:
@@ -133,7 +136,10 @@ async def held(url: str) -> dict[str, Any]:
         return {
             "events": await store.read("zooplus", 0, 10_000),
             "rows": [(row.id, row.payload) for row in await store.decisions("zooplus", 0, 10_000)],
-            "marks": {m.identity: m for m in (await store.list_marks("zooplus", "", 1_000))[0]},
+            "marks": {
+                mark.identity: replace(mark, keep_until=mark.keep_until and ceil(mark.keep_until))
+                for mark in (await store.list_marks("zooplus", "", 1_000))[0]
+            },
             "snapshots": await store.snapshots("zooplus"),
             "instant": (instant.position, instant.digest, instant.due, instant.counts),
             "secret": await store.secret(),
