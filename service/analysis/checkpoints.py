@@ -12,7 +12,6 @@ from stat import S_ISDIR
 from tempfile import gettempdir
 from typing import Final
 
-from service import __version__
 from service.security.files import OTHERS_MODE, PRIVATE
 
 logger = logging.getLogger(__name__)
@@ -41,6 +40,7 @@ class Checkpoints:
         if self._folder is None:
             return None
         try:
+            _expect_own(self._folder)
             return self._path(self._folder, name).read_bytes()
         except OSError:
             return None
@@ -52,7 +52,8 @@ class Checkpoints:
         path = self._path(self._folder, name)
         draft = path.with_suffix(f".{os.getpid()}")
         try:
-            self._folder.mkdir(OWN, exist_ok=True)  # another service over the store has stopped
+            self._folder.mkdir(OWN, exist_ok=True)
+            _expect_own(self._folder)
             self._make_room(self._folder, len(content))
             draft.touch(PRIVATE)
             draft.write_bytes(content)
@@ -95,17 +96,25 @@ def shadows_of(experiment: str) -> str:
     return f"shadows {experiment}"
 
 
+def _expect_own(folder: Path) -> None:
+    """Raise PermissionError where others can write to a folder: its name can be guessed."""
+    found = folder.lstat()
+    if not S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & OTHERS_MODE:
+        raise PermissionError(EPERM, f"{folder} belongs to others")
+
+
 @contextmanager
 def temporary_folder(store: str) -> Iterator[str | None]:
-    """Make a folder for the checkpoints of a service over a store, and remove it at the end. One
-    that a killed service left is used again. None where there is no place for one."""
-    name = sha256(f"{__version__} {store}".encode()).hexdigest()[:16]
+    """Make a folder for the checkpoints of a service over a store, and remove it at the end. What a
+    killed service left there goes first: other code may have kept it. None where there is no place
+    for a folder."""
     try:
+        name = sha256(store.encode()).hexdigest()[:16]
         folder = Path(gettempdir()) / f"forage-{os.getuid()}-{name}"
+        if os.path.lexists(folder):
+            _expect_own(folder)
+            rmtree(folder)
         folder.mkdir(OWN, exist_ok=True)
-        found = folder.lstat()
-        if not S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & OTHERS_MODE:
-            raise PermissionError(EPERM, f"{folder} belongs to others")
     except OSError as fault:
         logger.warning("each look at the log begins anew: no temporary folder (%s)", fault.strerror)
         yield None

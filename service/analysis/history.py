@@ -124,7 +124,7 @@ class Decisions:
     policy             its place in the names of the history
     schema             the version of the features
     slots              arms shown
-    flags              DEFERRED, IMPORTED, UNTOLD
+    flags              IS_DEFERRED, IS_IMPORTED, LACKS_PROBABILITIES
     """
 
     number: IntegerArray

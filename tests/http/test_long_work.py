@@ -96,17 +96,18 @@ def test_what_is_folded_while_arms_are_encoded_is_not_missed(
 
     monkeypatch.setattr(arms, "find", held)
 
+    before = wire.services.log.replicas.states["shop"].position
+
     async def both() -> Any:
-        state = wire.services.log.replicas.states["shop"]
+        store, state = wire.services.store, wire.services.log.replicas.states["shop"]
         deciding = asyncio.ensure_future(wire.services.selector.select(question))
         await asyncio.to_thread(found.wait, 10)
         removing = asyncio.ensure_future(wire.services.admin.remove_arm(state, "ball", ""))
-        await asyncio.sleep(0.01)
+        await store.wait({"shop": before}, 10)  # it is logged, and waits to be folded
         goes_on.set()
         await removing
         return await deciding
 
-    before = wire.services.log.replicas.states["shop"].position
     decision = wire.run(both()).decision
     assert decision.model_version.endswith(f"@{before}")
     assert wire.services.log.replicas.states["shop"].position == before + 1

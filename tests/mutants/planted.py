@@ -87,9 +87,9 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/replica.py",
-                "                await self.fold_to_end()  # others wrote",
-                "                self.state.position = committed.position - 1\n"
-                "                await self.apply(committed.position, committed.event)  # others wrote",
+                "                    await self._fold_to_end()  # others wrote",
+                "                    self.state.position = committed.position - 1\n"
+                "                    await self.apply(committed.position, committed.event)  # others wrote",
             )
         ],
         ["tests/unit/test_log.py"],
@@ -123,10 +123,10 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/committer.py",
-                "        await self._store.commit(rows)\n"
-                "        for row in rows:\n            self._unlogged.drop(row)\n",
-                "        for row in rows:\n            self._unlogged.drop(row)\n"
-                "        await self._store.commit(rows)\n",
+                "            await self._store.commit(rows)\n"
+                "            for row in rows:\n                self._unlogged.drop(row)\n",
+                "            for row in rows:\n                self._unlogged.drop(row)\n"
+                "            await self._store.commit(rows)\n",
             )
         ],
         ["tests/unit/test_committer.py"],
@@ -340,7 +340,13 @@ MUTANTS: Final = (
     ),
     Mutant(
         "experiment and idempotency key are joined without a separator",
-        [Edit("service/security/token.py", 'f"{experiment}\\0{key}"', 'f"{experiment}{key}"')],
+        [
+            Edit(
+                "service/security/token.py",
+                'f"{experiment}\\0{first_schema}\\0{key}", 0',
+                'f"{experiment}{first_schema}{key}", 0',
+            )
+        ],
         ["tests/unit/test_token.py", "tests/http/test_idempotency.py"],
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace as replaced
+from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -473,6 +474,10 @@ def test_a_look_does_not_fail_for_want_of_room(
     assert "is not kept for the next" in caplog.text
 
 
+def file_of(name: str) -> str:
+    return sha256(name.encode()).hexdigest()
+
+
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -483,23 +488,23 @@ def test_a_service_has_a_private_folder_for_its_store(temporary: Path) -> None:
     with temporary_folder("sqlite:///a.db") as folder, temporary_folder("sqlite:///b.db") as other:
         assert folder is not None
         assert folder != other
-        assert Path(folder).stat().st_mode & 0o777 == 0o700
         Checkpoints(Path(folder)).save("a", b"a")
+        assert Path(folder).stat().st_mode & 0o777 == 0o700
         [file] = Path(folder).iterdir()
         assert file.stat().st_mode & 0o777 == 0o600
     assert not list(temporary.iterdir())
 
 
-def test_what_a_killed_service_left_is_used_again(temporary: Path) -> None:
-    killed = temporary_folder("sqlite:///a.db")
-    left = killed.__enter__()
-    assert left is not None
-    Checkpoints(Path(left)).save("a", b"a")
-    with temporary_folder("sqlite:///a.db") as folder:
-        assert folder == left
-        assert Checkpoints(Path(folder)).load("a") == b"a"
-    Checkpoints(Path(left)).save("b", b"b")  # a service goes on though another one has stopped
-    assert Checkpoints(Path(left)).load("b") == b"b"
+def test_what_a_killed_service_left_goes_first(temporary: Path) -> None:
+    """Another service over the store goes on, though one has started and stopped."""
+    with temporary_folder("sqlite:///a.db") as left:
+        assert left is not None
+        Checkpoints(Path(left)).save("a", b"a")
+        with temporary_folder("sqlite:///a.db") as folder:
+            assert folder == left
+            assert Checkpoints(Path(folder)).load("a") is None
+        Checkpoints(Path(left)).save("b", b"b")
+        assert Checkpoints(Path(left)).load("b") == b"b"
 
 
 @pytest.mark.parametrize("mode", [0o777, None])
@@ -516,6 +521,10 @@ def test_a_folder_of_others_is_not_used(
     else:
         Path(folder).mkdir()
         Path(folder).chmod(mode)
+    Checkpoints(Path(folder)).save("a", b"a")
+    assert not list(Path(folder).iterdir())
+    (elsewhere if mode is None else Path(folder)).joinpath(file_of("a")).write_bytes(b"theirs")
+    assert Checkpoints(Path(folder)).load("a") is None
     with temporary_folder("sqlite:///a.db") as found:
         assert found is None
     assert "belongs to others" in caplog.text

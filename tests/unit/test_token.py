@@ -127,5 +127,6 @@ def test_a_unit_is_hashed_under_the_first_secret_to_28_characters() -> None:
 def test_an_experiment_and_a_key_that_spell_another_pair_stand_for_another_decision() -> None:
     sealer = TokenSealer([SECRET, OTHER])
     pairs = [("shop", "s1"), ("shops", "1"), ("sho", "ps1"), ("shop", "\0s1"), ("shop", "")]
+    pairs += [("shop", "1b"), ("shop1", "b")]  # with the schema 1 between: shop11b
     ids = [each for name, key in pairs for each in sealer.request_ids(name, 1, key, set())]
     assert len(set(ids)) == 2 * len(pairs)

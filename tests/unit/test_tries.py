@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.bandits.candidates import Candidates
 from service.bandits.rules import with_tries
 from service.serving.scoring import decide, decide_batch
 from service.serving.tries import Tries
 from service.state.decisions import NO_FACTS, DecisionFacts
 from service.state.fold import State
+from service.state.learner import Learner
 from tests.unit.folding import Log, opened, replay, shop
 
 NONE = np.empty(0)
@@ -29,6 +31,19 @@ def settle(log: Log, arm: str, reward: float, times: int = 1) -> None:
         log.settle("p", {arm: reward}, context={})
 
 
+def half_tried(policy: dict[str, Any]) -> tuple[Learner, Candidates, DecisionFacts]:
+    """Four arms, of which the last two are untried and look bad."""
+    log = arms(policy, *"abcd")
+    settle(log, "a", 1.0, times=3)
+    settle(log, "b", 0.9, times=3)
+    settle(log, "c", 0.0)
+    settle(log, "d", 0.0)
+    learner, candidates = log.state.learners["p"], log.state.candidates
+    facts = learner.facts(candidates)
+    assert facts.untried == (2, 3)
+    return learner, candidates, facts
+
+
 def test_untried_arms_share_a_tenth_of_the_chance() -> None:
     p = np.array([0.7, 0.3, 0.0, 0.0])
     assert with_tries(p, [2, 3]) == pytest.approx([0.63, 0.27, 0.05, 0.05])
@@ -40,14 +55,7 @@ def test_untried_arms_share_a_tenth_of_the_chance() -> None:
 
 def test_untried_arms_share_a_tenth_of_every_slot() -> None:
     """Of a slate, too: among the arms that are left, as long as some of these are not untried."""
-    log = arms({"kind": "linucb", "alpha": 1e-9, "disjoint": True}, *"abcd")
-    settle(log, "a", 1.0, times=3)
-    settle(log, "b", 0.9, times=3)
-    settle(log, "c", 0.0)
-    settle(log, "d", 0.0)
-    learner, candidates = log.state.learners["p"], log.state.candidates
-    facts = learner.facts(candidates)
-    assert facts.untried == (2, 3)
+    learner, candidates, facts = half_tried({"kind": "linucb", "alpha": 1e-9, "disjoint": True})
     found = Counter[tuple[int, ...]]()
     rng = Random(1)
     for _ in range(2_000):
@@ -147,14 +155,7 @@ def test_arms_are_shown_as_often_as_is_logged(kind: str, top_k: int) -> None:
     own: dict[str, Any] = {} if kind in ("popularity", "auto") else {"disjoint": True}
     if kind in ("lints", "popularity"):
         own["draws"] = 64
-    log = arms({"kind": kind, **own}, "a", "b", "c", "d")
-    settle(log, "a", 1.0, times=3)
-    settle(log, "b", 0.9, times=3)
-    settle(log, "c", 0.0)
-    settle(log, "d", 0.0)
-    learner, candidates = log.state.learners["p"], log.state.candidates
-    facts = learner.facts(candidates)
-    assert facts.untried == (2, 3)
+    learner, candidates, facts = half_tried({"kind": kind, **own})
     counts: Counter[tuple[int, ...]] = Counter()
     chances: dict[tuple[int, ...], float] = {}
     rng = Random(0)

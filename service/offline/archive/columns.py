@@ -36,6 +36,7 @@ SETTLED_STRUCT = pa.struct(
         "weighed": FLOAT,
         "slot": INTEGER,
         "predicted": FLOAT,
+        "imported": FLAG,
     }
 )
 DECISIONS = pa.schema(
