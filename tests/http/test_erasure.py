@@ -361,7 +361,7 @@ def fill(wire: Wire, policy: str) -> list[bytes]:
         wire.reward(decision, 1.0, reward_id=f"{unit}-buys")
     hashed = wire.services.eraser._sealer.unit_hash("ann")
     rows = wire.run(wire.services.store.decisions("shop", 0, 100))
-    ends = [row.payload[-16:] for row in rows if unit_of(row.payload) == hashed]
+    ends = [row.payload[-48:] for row in rows if unit_of(row.payload) == hashed]
     return [*ends, b"3.14159", hashed.encode(), b"ann-buys"]
 
 

@@ -155,9 +155,9 @@ def test_what_one_replica_defines_another_uses_at_once(redis: RedisServer) -> No
             assert second.delete(f"/experiments/shop/arms/{arm}").status_code == 204
             expect_problem(first.get(f"/experiments/shop/arms/{arm}"), 404)
         features = first.definition()["features"]
-        features["context"]["member"] = {"type": "boolean"}
+        features["context"]["outdoor"] = {"type": "boolean"}
         first.redefine(features=features)
-        assert second.select(context={"persona": "cat", "member": True})["policy"]
+        assert second.select(context={"persona": "cat", "outdoor": True})["policy"]
         expect_problem(second.post("/select", {"context": {"persona": "cat"}}), 422)
 
 
