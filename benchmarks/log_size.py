@@ -19,12 +19,12 @@ import redis.asyncio
 
 from service.app import EXAMPLE, open_services
 from service.definition.experiment import load_definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores import open_store
 from service.log.stores.base import Append, DecisionRow
 from service.offline.planning import MEASURED_ROW_BYTES
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.tables import aligned
 

@@ -21,10 +21,10 @@ from service.analysis.request import EvaluationRequest
 from service.analysis.verdict import verdict_on
 from service.app import EXAMPLE, open_store_services, start
 from service.definition.experiment import Definition, load_definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores import Store, open_store
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.tables import aligned
 

@@ -9,11 +9,13 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 
 from benchmarks.learning.course import Chance
 from service.bandits.candidates import Candidates
 from service.definition.experiment import Definition
+from service.definition.reward_request import RewardRequest
 from service.log.stores import Store
 from service.log.stores.base import Mark, Record
 from service.serving import settlement
@@ -162,11 +164,5 @@ def rewards_of(
     feedback: Mapping[str, Any], shown: list[str], definition: Definition
 ) -> dict[str, float]:
     """Return the reward of each arm by the rules of POST /reward."""
-    outcome = settlement.RewardRequest(
-        "",
-        reward=feedback.get("reward"),
-        rewards=feedback.get("rewards"),
-        cascade=feedback.get("feedback") == "cascade",
-        clicked=feedback.get("clicked"),
-    )
-    return settlement._rewards(outcome, shown, definition.reward)
+    request = msgspec.convert({"decision_id": "any", **feedback}, RewardRequest)
+    return settlement._rewards(request, shown, definition.reward)

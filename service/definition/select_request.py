@@ -1,4 +1,4 @@
-"""A request for a decision."""
+"""A request for a decision, as the caller sends it."""
 
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -7,9 +7,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from service.features.declaration import NAME
+
 NO_DOTS = r"^(?!\.{1,2}(?!\n)$)"
 """Pattern of any id but '.' and '..', which no path can carry. Python's $ alone also matches before
 a line end."""
+NO_LINE_END = r"(?!\n)$"
+"""End of a pattern that matches no line end; Python's $ alone also matches before one."""
+RequestedName = Annotated[str, Meta(pattern=NAME.replace("$", NO_LINE_END))]
 RequestedId = Annotated[str, Meta(min_length=1, max_length=256)]
 NewId = Annotated[str, Meta(min_length=1, max_length=256, pattern=NO_DOTS)]
 """Id of an arm that the catalogue need not have."""
@@ -43,22 +48,64 @@ class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 RequestedArms = Sequence[str | InlineArm]
 
 
-class SelectRequest(msgspec.Struct, frozen=True):
-    """One request for a decision. experiment, policy, arms: None where left out.
+class SelectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to choose from, for whom and when. The body of `/select`."""
+
+    context: Annotated[
+        RequestedValues, Meta(description="Features of the user and the moment, by name.")
+    ] = {}
+    experiment: Annotated[
+        RequestedName | None, Meta(description="Left out: the default experiment, or the only one.")
+    ] = None
+    policy: Annotated[
+        RequestedName | None,
+        Meta(description="Left out: one is assigned by traffic share, sticky to `unit`."),
+    ] = None
+    unit: Annotated[
+        RequestedUnit | None,
+        Meta(description="Who the decision is for; stored only as a keyed hash."),
+    ] = None
+    arms: Annotated[
+        Annotated[list[RequestedId | InlineArm], Meta(min_length=1)] | None,
+        Meta(
+            description="Ids of catalogue arms, or arms with features. Left out: all active arms."
+        ),
+    ] = None
+    top_k: Annotated[int, Meta(ge=1, description="How many arms to rank.")] = 1
+    deferred: Annotated[
+        bool,
+        Meta(
+            description="It may never be shown: nothing is learned of it before "
+            "POST /decisions/{id}/activate."
+        ),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if None in self.context.values():
+            msgspec.structs.force_setattr(self, "context", given(self.context))
+
+    def least_members(self) -> int:
+        """Count the members that the JSON of this request has at least."""
+        named = (self.experiment is not None) + (self.policy is not None) + (self.unit is not None)
+        count = named + (self.top_k != 1) + self.deferred
+        if self.context:
+            count += 1 + len(self.context)
+        if self.arms is not None:
+            count += 1 + sum(arm.least_members() for arm in self.arms if not isinstance(arm, str))
+        return count
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """What comes with a request beside its body.
 
     key        the same one gives the same decision (None: each request is another)
-    deferred   it may never be shown: nothing is learned of it before it is activated
-    caller     the name of the API key that asks
-    deadline   by `perf_counter`: later it is not begun any more
+    caller     the name of the API key that asks; '' where keys are off
+    deadline   by the loop's clock: later the decision is not begun any more
     """
 
-    context: dict[str, RequestedValue]
-    experiment: str | None = None
-    policy: str | None = None
-    unit: str | None = None
-    arms: RequestedArms | None = None
-    top_k: int = 1
     key: str | None = None
-    deferred: bool = False
     caller: str = ""
     deadline: float = inf
+
+
+BARE = Envelope()

@@ -16,9 +16,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from msgspec import Meta
 
+from service.definition.select_request import RequestedName
 from service.errors import Invalid, TooLarge
 from service.http.access import Authentication
-from service.http.bodies import RequestedName, decoder, expect_each_once
+from service.http.bodies import decoder, expect_each_once
 from service.http.decisions import READ_REWARD
 from service.http.dependencies import ServicesDep
 from service.http.problems import answer_to
@@ -78,7 +79,7 @@ async def beacon(request: Request, services: ServicesDep) -> JSONResponse:
 
     async def reward(item: bytes) -> None:
         allowed = grant(len(item))
-        await services.settlements.reward(READ_REWARD(item).outcome(), allowed)
+        await services.settlements.reward(READ_REWARD(item), allowed)
 
     return JSONResponse(
         {

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from json import JSONDecodeError
-from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, inspect
@@ -17,23 +17,19 @@ from starlette.exceptions import HTTPException
 
 from service.definition.faults import TEXTS, unknown
 from service.definition.members import differ, repeated
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import (
     NO_DOTS,
-    InlineArm,
-    RequestedId,
-    RequestedText,
-    RequestedUnit,
+    NO_LINE_END,
     RequestedValue,
-    RequestedValues,
     SelectRequest,
-    given,
 )
 from service.errors import Fault, Invalid, Refused
 from service.features.declaration import NAME, NAME_RULE
 from service.http.schemas import Problem
 from service.http.strict import HALF, read_json
 from service.serving.select import Answer
-from service.serving.settlement import Outcome, RewardRequest, Status
+from service.serving.settlement import Outcome, Status
 
 T = TypeVar("T")
 
@@ -49,98 +45,7 @@ class Counted(Protocol):
 
 CountedT = TypeVar("CountedT", bound=Counted)
 
-NO_LINE_END: Final = r"(?!\n)$"
-"""End of a pattern that matches no line end; Python's $ alone also matches before one."""
-RequestedName = Annotated[str, Meta(pattern=NAME.replace("$", NO_LINE_END))]
 RequestedTime = Annotated[datetime, Meta(tz=True)]
-
-
-class SelectBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What to choose from, for whom and when."""
-
-    experiment: Annotated[
-        RequestedName | None, Meta(description="Left out: the default experiment, or the only one.")
-    ] = None
-    policy: Annotated[
-        RequestedName | None,
-        Meta(description="Left out: one is assigned by traffic share, sticky to `unit`."),
-    ] = None
-    unit: Annotated[
-        RequestedUnit | None,
-        Meta(description="Who the decision is for; stored only as a keyed hash."),
-    ] = None
-    context: Annotated[
-        RequestedValues, Meta(description="Features of the user and the moment, by name.")
-    ] = {}
-    arms: Annotated[
-        Annotated[list[RequestedId | InlineArm], Meta(min_length=1)] | None,
-        Meta(
-            description="Ids of catalogue arms, or arms with features. Left out: all active arms."
-        ),
-    ] = None
-    top_k: Annotated[int, Meta(ge=1, description="How many arms to rank.")] = 1
-    deferred: Annotated[
-        bool,
-        Meta(
-            description="It may never be shown: nothing is learned of it before "
-            "POST /decisions/{id}/activate."
-        ),
-    ] = False
-
-    def question(self, key: str | None = None, caller: str = "") -> SelectRequest:
-        return SelectRequest(
-            given(self.context), self.experiment, self.policy, self.unit, self.arms, self.top_k,
-            key, self.deferred, caller,
-        )  # fmt: skip
-
-    def least_members(self) -> int:
-        named = (self.experiment is not None) + (self.policy is not None) + (self.unit is not None)
-        count = named + (self.top_k != 1) + self.deferred
-        if self.context:
-            count += 1 + len(self.context)
-        if self.arms is not None:
-            count += 1 + sum(arm.least_members() for arm in self.arms if not isinstance(arm, str))
-        return count
-
-
-class RewardBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of `reward` (one arm shown), `rewards` (by arm) and `feedback` with `clicked`."""
-
-    decision_id: Annotated[str, Meta(min_length=1, max_length=1_024)]
-    reward: float | None = None
-    rewards: Annotated[dict[RequestedId, float], Meta(min_length=1, max_length=100)] | None = None
-    feedback: Annotated[
-        Literal["cascade"] | None,
-        Meta(
-            description="The ranking was looked at from the top down to `clicked`: arms below it "
-            "are not learned from, and a default that was learned of them is taken back."
-        ),
-    ] = None
-    clicked: RequestedId | None = None
-    reward_id: Annotated[
-        RequestedText, Meta(description="Tells reports of one decision apart: each has its own.")
-    ] = ""
-
-    def __post_init__(self) -> None:
-        given = (self.reward is not None) + (self.rewards is not None) + (self.feedback is not None)
-        if given != 1:
-            raise ValueError("give one of reward, rewards and feedback")
-        if self.clicked is not None and self.feedback is None:
-            raise ValueError("clicked goes with feedback")
-
-    def outcome(self) -> RewardRequest:
-        return RewardRequest(
-            self.decision_id,
-            self.reward,
-            self.rewards,
-            self.feedback is not None,
-            self.clicked,
-            self.reward_id,
-        )
-
-    def least_members(self) -> int:
-        outcomes = 0 if self.rewards is None else len(self.rewards)
-        return 2 + outcomes + (self.clicked is not None) + (self.reward_id != "")
 
 
 FORMS: Final = [
@@ -162,15 +67,15 @@ FORMS: Final = [
         ("Cascade", "feedback"),
     )
 ]
-"""JSON Schema of the checks in `RewardBody.__post_init__`: one of these."""
+"""JSON Schema of the checks in `RewardRequest.__post_init__`: one of these."""
 
 
 class SelectBatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    requests: Annotated[list[SelectBody], Meta(min_length=1)]
+    requests: Annotated[list[SelectRequest], Meta(min_length=1)]
 
 
 class RewardBatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    requests: Annotated[list[RewardBody], Meta(min_length=1)]
+    requests: Annotated[list[RewardRequest], Meta(min_length=1)]
 
 
 class Slot(msgspec.Struct):

@@ -16,7 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.definition.select_request import InlineArm, SelectRequest
+from service.definition.reward_request import RewardRequest
+from service.definition.select_request import Envelope, InlineArm, SelectRequest
 from service.errors import Invalid, Overdue, Refused, StoreUnavailable
 from service.http import bodies
 from service.http.access import BASE_COST
@@ -33,10 +34,10 @@ MOST_DIGITS: Final = 9
 NOT_SENT: Final = [b""]
 """The values of a header that was not sent."""
 
-READ_SELECT: Final = bodies.reader(bodies.SelectBody)
-READ_REWARD: Final = bodies.reader(bodies.RewardBody)
-READ_SELECT_BATCH: Final = bodies.batch_reader(bodies.SelectBody)
-READ_REWARD_BATCH: Final = bodies.batch_reader(bodies.RewardBody)
+READ_SELECT: Final = bodies.reader(SelectRequest)
+READ_REWARD: Final = bodies.reader(RewardRequest)
+READ_SELECT_BATCH: Final = bodies.batch_reader(SelectRequest)
+READ_REWARD_BATCH: Final = bodies.batch_reader(RewardRequest)
 
 Asked = TypeVar("Asked")
 
@@ -137,33 +138,26 @@ class DecisionRoutes:
         return Request(headers, body, caller, deadline)
 
     async def _select(self, request: Request) -> bytes:
-        body = READ_SELECT(request.body)
-        question = body.question(_idempotency_key(request), request.caller_name)
-        if request.deadline < inf:
-            question = structs.replace(question, deadline=request.deadline)
+        question = READ_SELECT(request.body)
+        envelope = Envelope(_idempotency_key(request), request.caller_name, request.deadline)
         question = self._admit(request.caller, question)
-        return bodies.write_answer(await self._services.selector.select(question))
+        return bodies.write_answer(await self._services.selector.select(question, envelope))
 
     async def _reward(self, request: Request) -> bytes:
-        body = READ_REWARD(request.body)
-        return bodies.write_outcome(
-            await self._services.settlements.reward(body.outcome(), request.grant)
-        )
+        reward = READ_REWARD(request.body)
+        return bodies.write_outcome(await self._services.settlements.reward(reward, request.grant))
 
     async def _select_batch(self, request: Request) -> bytes:
-        requests = READ_SELECT_BATCH(request.body)
-        self._expect_batch(len(requests))
-        questions = [
-            each if isinstance(each, Refused) else each.question(caller=request.caller_name)
-            for each in requests
-        ]
+        questions = READ_SELECT_BATCH(request.body)
+        self._expect_batch(len(questions))
+        envelope = Envelope(caller=request.caller_name)
         self._admit_batch(
             request.caller, [None if isinstance(each, Refused) else each for each in questions]
         )
 
         async def one(question: SelectRequest) -> bytes:
             question = self._admit(request.caller, question, in_batch=True)
-            return bodies.write_answer(await self._services.selector.select(question))
+            return bodies.write_answer(await self._services.selector.select(question, envelope))
 
         return await _each(questions, one)
 
@@ -172,9 +166,9 @@ class DecisionRoutes:
         self._expect_batch(len(requests))
         self._admit_batch(request.caller, [None] * len(requests))
 
-        async def one(body: bodies.RewardBody) -> bytes:
+        async def one(reward: RewardRequest) -> bytes:
             return bodies.write_outcome(
-                await self._services.settlements.reward(body.outcome(), request.grant)
+                await self._services.settlements.reward(reward, request.grant)
             )
 
         return await _each(requests, one)

@@ -6,6 +6,8 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from service.definition.reward_request import RewardRequest
+from service.definition.select_request import SelectRequest
 from service.http import access, bodies
 from service.http.problems import MEDIA_TYPE
 from service.http.schemas import Problem
@@ -52,12 +54,12 @@ class Operation(NamedTuple):
 
 OPERATIONS: Final = (
     Operation(
-        "/select", bodies.SelectBody, bodies.SelectAnswer,
+        "/select", SelectRequest, bodies.SelectAnswer,
         "Choose which arm to show. The answer's propensity is the chance with which it was chosen.",
         (400, 404, 409, 503, 504), repeatable=True,
     ),
     Operation(
-        "/reward", bodies.RewardBody, bodies.RewardAnswer,
+        "/reward", RewardRequest, bodies.RewardAnswer,
         "Say what came of a decision. Answered once durable; the same call again changes nothing.",
         (400, 404, 409, 410, 503, 504),
     ),
@@ -127,10 +129,10 @@ def _schemas() -> Json:
         ref_template="#/components/schemas/{name}",
         schema_hook=_reference,  # of the pydantic model of a problem
     )
-    found["SelectBody"]["examples"] = [
+    found["SelectRequest"]["examples"] = [
         {"experiment": "zooplus", "context": {"persona": "new_puppy_parent"}}
     ]
-    found["RewardBody"]["oneOf"] = bodies.FORMS
+    found["RewardRequest"]["oneOf"] = bodies.FORMS
     return found
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from service.app import open_services
 from service.definition.experiment import Definition, InlineValue, load_definition
-from service.definition.select_request import SelectRequest
+from service.definition.reward_request import RewardRequest
+from service.definition.select_request import RequestedValues, SelectRequest
 from service.errors import ConfigurationError, ForageError
 from service.features.declaration import (
     Boolean,
@@ -26,7 +27,6 @@ from service.http.services import Services
 from service.log.stores.base import KeptMark, Record
 from service.log.stores.memory import MemoryStore
 from service.log.stores.store import START
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.decisions import decode_decision
 from service.tables import aligned
@@ -257,7 +257,8 @@ async def _made(path: Path, name: str, definition: Definition) -> _Made:
 
 
 async def _select(services: Services, name: str, definition: Definition, rng: Random) -> str:
-    context = {of: made_up(one, rng) for of, one in definition.features.context.items()}
+    features = definition.features.context
+    context: RequestedValues = {of: made_up(one, rng) for of, one in features.items()}
     request = SelectRequest(context, name, unit=f"visitor-{rng.randrange(MADE)}")
     return (await services.selector.select(request)).token
 

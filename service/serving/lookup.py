@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 
 from service.bandits.candidates import Candidates
-from service.definition.select_request import InlineArm, SelectRequest
+from service.definition.select_request import BARE, Envelope, InlineArm, SelectRequest
 from service.errors import Invalid
 from service.features.schema import Array
 from service.log.clock import LogClock
@@ -42,6 +42,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     state: State
     position: int
     request: SelectRequest
+    envelope: Envelope
     learner: Learner
     assignment: float
     candidates: Candidates
@@ -78,13 +79,17 @@ class Lookups:
         self._retrieval, self._times, self._tries = Retrieval(), times, Tries()
 
     def look_up(
-        self, state: State, request: SelectRequest, found: arms.Found | None = None
+        self,
+        state: State,
+        request: SelectRequest,
+        envelope: Envelope = BARE,
+        found: arms.Found | None = None,
     ) -> Lookup:
         """Look a request up. Raises Refused.
 
         found   the arms of the request, where they are known already
         """
-        own, seed = self._identity(state, request)
+        own, seed = self._identity(state, envelope.key)
         shortlist = None
         unit = None if request.unit is None else self._sealer.unit_hash(request.unit)
         learner, assignment = assign(state, request.policy, unit or own)
@@ -103,9 +108,10 @@ class Lookups:
         time = self._times.of(learner, len(candidates.ids), request.top_k)
         if time.seconds > CHEAP_S:
             self._expect_room(learner, len(candidates.ids), request.top_k)
+        facts = self._facts(learner, candidates, envelope.key, inline, shortlist)
         return Lookup(
-            state, state.position, request, learner, assignment, candidates, inline, context,
-            own, unit, seed, time, self._facts(learner, candidates, request, inline, shortlist),
+            state, state.position, request, envelope, learner, assignment, candidates, inline,
+            context, own, unit, seed, time, facts,
         )  # fmt: skip
 
     async def retrieve(self, lookup: Lookup) -> Lookup:
@@ -121,7 +127,7 @@ class Lookups:
             lookup,
             candidates=found,
             time=self._times.of(learner, len(found.ids), request.top_k),
-            facts=self._facts(learner, found, request, (), shortlist),
+            facts=self._facts(learner, found, lookup.envelope.key, (), shortlist),
         )
 
     def find_arms(self, state: State, request: SelectRequest) -> arms.Found:
@@ -135,27 +141,25 @@ class Lookups:
             ids = lookup.candidates.ids
             self._tries.show(lookup.learner, [ids[index] for index in shown])
 
-    def _identity(self, state: State, request: SelectRequest) -> tuple[str, int]:
+    def _identity(self, state: State, key: str | None) -> tuple[str, int]:
         """Id and seed of a decision. One key has one of each: two processes that have folded the
         same log decide alike."""
-        if request.key is None:
+        if key is None:
             return new_id(self._clock.now(state), self._rng), self._rng.getrandbits(63)
-        own = self._sealer.request_ids(
-            state.name, state.first_schema, request.key, state.erased_keys
-        )[0]
+        own = self._sealer.request_ids(state.name, state.first_schema, key, state.erased_keys)[0]
         return own, seed_of(own)
 
     def _facts(
         self,
         learner: Learner,
         found: Candidates,
-        request: SelectRequest,
+        key: str | None,
         outside: Container[str],
         shortlist: Shortlist | None,
     ) -> DecisionFacts:
         """Return what bounds the probabilities. Showings of this process count, but for a key: two
         processes that have folded the same log decide it alike."""
-        if request.key is not None:
+        if key is not None:
             facts = learner.facts(found, outside)
         else:
             facts = self._tries.facts(learner, found, outside)

@@ -70,7 +70,7 @@ class Recorder:
             reward_by=reward_by,
             accept_until=reward_by + reward.accept_seconds,
             deferred=request.deferred,
-            key=request.caller,
+            key=lookup.envelope.caller,
             facts=lookup.facts,
         )
         token, whole = self.token(state.name, decision, logged=True)

@@ -11,7 +11,7 @@ from time import perf_counter
 import msgspec
 
 from service.bandits.rules import Slate
-from service.definition.select_request import SelectRequest
+from service.definition.select_request import BARE, Envelope, SelectRequest
 from service.errors import Conflict, Invalid, NotFound, Overdue, Refused
 from service.features.schema import Array
 from service.log.log import Log
@@ -65,6 +65,7 @@ class _Waiting(msgspec.Struct, frozen=True, gc=False, eq=False):
     """A request that waits to be decided."""
 
     request: SelectRequest
+    envelope: Envelope
     decided: asyncio.Future[Decided]
 
     def fail(self, fault: Exception) -> None:
@@ -130,33 +131,33 @@ class Selector:
             telemetry.stages.labels(stage) for stage in ("parse", "score", "seal", "append")
         )
 
-    async def select(self, request: SelectRequest) -> Answer:
+    async def select(self, request: SelectRequest, envelope: Envelope = BARE) -> Answer:
         """Decide, log, answer. Raises Refused, or StoreUnavailable where the decision has to be
         logged and cannot be."""
-        if self._sealer.rotated and (earlier := await self._earlier(request)):
+        if self._sealer.rotated and (earlier := await self._earlier(request, envelope.key)):
             return earlier  # made under an older secret, and so under another id
         try:
-            return await self._decide(request)
+            return await self._decide(request, envelope)
         except Overdue:
             raise
         except Refused as fault:
-            if earlier := await self._earlier(request):
+            if earlier := await self._earlier(request, envelope.key):
                 return earlier
             missing = isinstance(fault, Invalid | NotFound)  # another process may have defined it
             name = self._experiments.resolve(request.experiment)
             if not (missing and await self._replicas.catch_up(name)):
                 raise
-        return await self._decide(request)
+        return await self._decide(request, envelope)
 
-    async def _decide(self, request: SelectRequest) -> Answer:
+    async def _decide(self, request: SelectRequest, envelope: Envelope) -> Answer:
         """Decide a request with the others of this turn."""
         if self._experiments.served(request.experiment) is None:  # new to this process
             await self._experiments.find(request.experiment)
-        return self._answer(await self._join(request))
+        return self._answer(await self._join(request, envelope))
 
     # -- in a batch ----------------------------------------------------------------------------
 
-    def _join(self, request: SelectRequest) -> asyncio.Future[Decided]:
+    def _join(self, request: SelectRequest, envelope: Envelope) -> asyncio.Future[Decided]:
         loop, commit = asyncio.get_running_loop(), self._committer.under_way
         if not self._waiting:
             if commit is None:
@@ -165,7 +166,7 @@ class Selector:
                 commit.add_done_callback(self._decide_waiting)
                 self._alarm = loop.call_later(PATIENCE_SECONDS, self._decide_waiting)
         decided: asyncio.Future[Decided] = loop.create_future()
-        self._waiting.append(_Waiting(request, decided))
+        self._waiting.append(_Waiting(request, envelope, decided))
         if self._alarm is not None and len(self._waiting) == ENOUGH:
             loop.call_soon(self._decide_waiting)
         return decided
@@ -191,13 +192,13 @@ class Selector:
                 asyncio.get_running_loop().call_soon(self._decide_waiting)
                 break
             try:
-                if waiting.request.deadline < now:
+                if waiting.envelope.deadline < now:
                     raise Overdue
                 state = self._served(waiting.request)
                 if arms.are_many(waiting.request.arms):
                     self._background.spawn(self._decide_aside(waiting, None))
                     continue
-                lookup = self._lookups.look_up(state, waiting.request)
+                lookup = self._lookups.look_up(state, waiting.request, waiting.envelope)
             except Exception as fault:
                 waiting.fail(fault)
                 continue
@@ -234,7 +235,7 @@ class Selector:
                 if waiting.decided.done():  # the caller has gone
                     return None
                 if lookup is None or (lookup.state, lookup.position) != (state, state.position):
-                    lookup = await self._look_up_long(state, waiting.request)
+                    lookup = await self._look_up_long(state, waiting)
                 parsed = self._note_parsed(start)
                 if lookup.time.seconds <= LONG_S:  # measured by now
                     chosen = self._choose([lookup])
@@ -244,13 +245,15 @@ class Selector:
         except Exception as fault:
             waiting.fail(fault)
 
-    async def _look_up_long(self, state: State, request: SelectRequest) -> Lookup:
+    async def _look_up_long(self, state: State, waiting: _Waiting) -> Lookup:
         """Look a request up, whatever it takes. The caller holds the lock of the fold, so that the
         catalogue stays as it is."""
-        found = None
+        request, found = waiting.request, None
         if arms.are_many(request.arms):
             found = await asyncio.to_thread(self._lookups.find_arms, state, request)
-        return await self._lookups.retrieve(self._lookups.look_up(state, request, found))
+        return await self._lookups.retrieve(
+            self._lookups.look_up(state, request, waiting.envelope, found)
+        )
 
     def _served(self, request: SelectRequest) -> State:
         """Return the state of an experiment that this process knows. Raises NotFound where it was
@@ -301,7 +304,7 @@ class Selector:
             return self._repeat(state.name, lookup.request, stored)  # a key came twice at once
         token = recorded.token
         if not stored.logged:
-            keyed = lookup.request.key is not None
+            keyed = lookup.envelope.key is not None
             token, _ = self._recorder.token(state.name, decision, logged=False, keyed=keyed)
         first = decision.shown[0]
         shown, candidates = len(decision.shown), len(lookup.candidates.ids)
@@ -316,14 +319,12 @@ class Selector:
             self._telemetry.drift.decided(state, lookup.context)
         return Answer(decision, token, state.name, stored.logged)
 
-    async def _earlier(self, request: SelectRequest) -> Answer | None:
-        """The answer to an earlier request with the same key. Raises Conflict as `_repeat`."""
-        if request.key is None:
+    async def _earlier(self, request: SelectRequest, key: str | None) -> Answer | None:
+        """Return the answer to an earlier request of this key. Raises Conflict as `_repeat`."""
+        if key is None:
             return None
         state = await self._experiments.find(request.experiment)
-        ids = self._sealer.request_ids(
-            state.name, state.first_schema, request.key, state.erased_keys
-        )
+        ids = self._sealer.request_ids(state.name, state.first_schema, key, state.erased_keys)
         stored = await self._committer.decision_in_time(state.name, *ids)
         return None if stored is None else self._repeat(state.name, request, stored)
 

@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from service.definition.experiment import LARGEST_REWARD, RewardRules
+from service.definition.reward_request import RewardRequest
 from service.errors import Conflict, Gone, Invalid, NotFound, StoreUnavailable
 from service.log.log import Log
 from service.log.stores import Store
@@ -28,19 +27,6 @@ logger = logging.getLogger(__name__)
 
 Status = Literal["accepted", "duplicate", "corrected", "ignored"]
 ActivationStatus = Literal["activated", "duplicate"]
-
-
-@dataclass(frozen=True, slots=True)
-class RewardRequest:
-    """One of `reward` (of the only arm shown), `rewards` (by arm) and `cascade` (the user looked at
-    the arms down to the one clicked)."""
-
-    decision_id: str
-    reward: float | None = None
-    rewards: Mapping[str, float] | None = None
-    cascade: bool = False
-    clicked: str | None = None
-    reward_id: str = ""
 
 
 class Outcome(NamedTuple):

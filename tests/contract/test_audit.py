@@ -4,10 +4,10 @@ import asyncio
 
 from service.app import assemble
 from service.definition.experiment import Definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.log.stores import Store
 from service.offline.audit import Audit
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.decisions import decode_decision
 from tests.support.stores import Backend

@@ -10,6 +10,7 @@ import pytest
 
 from service.app import assemble
 from service.definition.experiment import Definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log import reading
@@ -20,7 +21,6 @@ from service.offline.backup import backup, restore
 from service.offline.copying import Copied
 from service.serving.marks import activation_mark, arm_mark, read_arm
 from service.serving.select import Answer
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.decisions import decode_decision
 from service.state.events import Learned, decode_event

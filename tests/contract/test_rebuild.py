@@ -10,14 +10,14 @@ import pytest
 
 from service.app import assemble
 from service.definition.experiment import Definition
-from service.definition.select_request import SelectRequest
+from service.definition.reward_request import RewardRequest
+from service.definition.select_request import Envelope, SelectRequest
 from service.errors import ConfigurationError, NotFound
 from service.http.services import Services
 from service.log.stores import Store, open_store
 from service.log.stores.memory import MemoryStore
 from service.offline.rebuild import Condition, Rebuilt, find, rebuild, rebuild_store
 from service.security.token import TokenSealer
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.artifacts import read_artifact
 from service.state.decisions import decode_decision
@@ -38,6 +38,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 LEARNED = [name for name in POLICIES if name != "random"]
 TURNS = 12
+PAGE = Envelope(caller="page")
 
 
 def over(store: Store, scenario: Callable[[Services], Awaitable[Any]]) -> Any:
@@ -81,15 +82,15 @@ async def play(
                 {"pet": ["cat", "dog"][turn % 2], "age": float(turn)},
                 policy=policy,
                 arms=["food1", "toy2", "bed1"][turn % 3 :][:1],
-                caller="backend",
                 unit=f"visitor {turn}",
             )
-            answer = await services.selector.select(honest)
+            answer = await services.selector.select(honest, Envelope(caller="backend"))
             await services.settlements.reward(RewardRequest(answer.token, reward=float(turn % 2)))
             if hostile:
-                lie = SelectRequest({"pet": "cat", "age": 90.0}, policy=policy, arms=["toy1"],
-                               caller="page", unit="troll")  # fmt: skip
-                answer = await services.selector.select(lie)
+                lie = SelectRequest(
+                    {"pet": "cat", "age": 90.0}, policy=policy, arms=["toy1"], unit="troll"
+                )
+                answer = await services.selector.select(lie, PAGE)
                 await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
 
 
@@ -140,7 +141,7 @@ async def test_rebuilt_heads_are_what_honest_visits_alone_would_have_made(
     snapshot, nor a second rebuild without further decisions brings one back."""
     await play(services, hostile=True)
     late = await services.selector.select(
-        SelectRequest({"pet": "cat", "age": 90.0}, policy="linucb", arms=["toy1"], caller="page")
+        SelectRequest({"pet": "cat", "age": 90.0}, policy="linucb", arms=["toy1"]), PAGE
     )
     poisoned = {name: means(state_of(services), name) for name in LEARNED}
     found = await rebuilt(services, Condition(key="page"))
@@ -172,8 +173,8 @@ async def test_rebuilt_heads_are_what_honest_visits_alone_would_have_made(
 async def test_a_correction_of_what_was_left_out_moves_nothing(services: Services) -> None:
     definition = shop(linucb={"kind": "linucb"}) | {"reward": {"default": 0.0}}
     await services.admin.define("shop", Definition.model_validate(definition), "")
-    question = SelectRequest({"pet": "cat"}, arms=["toy1"], caller="page")
-    answer = await services.selector.select(question)
+    question = SelectRequest({"pet": "cat"}, arms=["toy1"])
+    answer = await services.selector.select(question, PAGE)
     row = decode_decision((await services.store.decisions("shop", 0, 1))[0].payload)
     await services.expiry.expire(state_of(services), row)
     state, store = state_of(services), services.store
@@ -221,7 +222,7 @@ def test_what_has_no_head_to_learn_is_refused(tmp_path: Path) -> None:
     async def scenario(services: Services) -> None:
         definition = shop(random={"kind": "random"}, frozen={"kind": "linucb", "learning": False})
         await services.admin.define("shop", Definition.model_validate(definition), "")
-        await services.selector.select(SelectRequest({"pet": "cat"}, caller="page"))
+        await services.selector.select(SelectRequest({"pet": "cat"}), PAGE)
         for policies, key, said in (
             (["random"], "page", "has no head"),
             (["frozen"], "page", "is frozen"),

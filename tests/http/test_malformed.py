@@ -142,8 +142,8 @@ def test_a_reward_is_refused_with_the_path_of_the_fault(wire: Wire, where: str) 
     ("path", "body", "where", "message"),
     [
         ("/select", '{"topk": 1}', "topk", "is unknown; did you mean 'top_k'?"),
-        ("/select", '{"colour": 1}', "colour", "is unknown; there are: 'experiment', 'policy', "
-         "'unit', 'context', 'arms', 'top_k', 'deferred'"),
+        ("/select", '{"colour": 1}', "colour", "is unknown; there are: 'context', 'experiment', "
+         "'policy', 'unit', 'arms', 'top_k', 'deferred'"),
         ("/select", '{"arms": [{"id": "a", "feature": {}}]}', "arms.0.feature",
          "is unknown; did you mean 'features'?"),
         ("/select/batch", '{"request": []}', "request", "is unknown; did you mean 'requests'?"),

@@ -74,7 +74,7 @@ def test_each_operation_is_described_once() -> None:
 
 
 def test_the_forms_of_a_reward_have_titles() -> None:
-    forms = openapi()["components"]["schemas"]["RewardBody"]["oneOf"]
+    forms = openapi()["components"]["schemas"]["RewardRequest"]["oneOf"]
     assert [each["title"] for each in forms] == ["RewardOfOneArm", "RewardsByArm", "Cascade"]
 
 

@@ -7,7 +7,7 @@ from math import log, perm
 
 import pytest
 
-from service.definition.select_request import SelectRequest
+from service.definition.select_request import Envelope, SelectRequest
 from service.errors import Overdue
 from service.security.token import TOKEN_CHARACTERS
 from tests.support.service import Wire, expect_problem, paths, serving
@@ -185,9 +185,9 @@ def test_a_request_whose_caller_has_stopped_waiting_is_not_begun(wire: Wire) -> 
             problem = expect_problem(wire.post(asked, sent, headers=header("0")), 504)
             assert problem["type"].endswith("/overdue")
     for key in (None, "k"):
-        late = SelectRequest(CAT, policy="linucb", key=key, deadline=0.0)
+        late = SelectRequest(CAT, policy="linucb"), Envelope(key, deadline=0.0)
         with pytest.raises(Overdue):
-            wire.run(wire.services.selector.select(late))
+            wire.run(wire.services.selector.select(*late))
     assert (wire.policy("linucb")["decisions"], wire.rewards()) == (1, 0)
     assert wire.post("/reward", reward, headers=header("60000")).status_code == 200
 

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from service.app import assemble
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import outcomes
 from tests.simulation.disk import Disk, Line

@@ -11,9 +11,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import ForageError, Refused, StoreUnavailable
-from service.serving.settlement import Outcome, RewardRequest
+from service.serving.settlement import Outcome
 from tests.simulation.audit import Audit
 from tests.simulation.clock import MARGIN_S, Clock, injected
 from tests.simulation.disk import Disk

@@ -22,10 +22,10 @@ from service.analysis.request import EvaluationRequest, Selection
 from service.analysis.selected import selected
 from service.analysis.targets import ExtraPolicies
 from service.analysis.walk import Walk
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import RewardRequest
 from tests.statistics.test_evaluation_coverage import Tally
 from tests.support.clock import run_virtual
 from tests.unit.audited import define, live

@@ -10,13 +10,13 @@ import numpy as np
 from service.bandits.networks import cold_network
 from service.bandits.rules import Scores
 from service.definition.experiment import Definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import InlineArm, SelectRequest
 from service.http.services import Services
 from service.log.stores.base import KeptRow, Record
 from service.log.stores.memory import MemoryStore
 from service.offline.audit import Audit
 from service.offline.audit_report import AuditReport
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.artifacts import pack_artifact
 from service.state.decisions import Decision, decode_decision

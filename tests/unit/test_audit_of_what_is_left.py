@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
 from service.offline.audit import Audit
 from service.offline.audit_report import AuditReport
-from service.serving.settlement import RewardRequest
 from service.state.events import Tombstone, decode_event
 from tests.support.clock import run_virtual
 from tests.unit.audited import CAT, DOG, define, live

@@ -34,7 +34,7 @@ async def shown(services: Services, *, expired: bool = False) -> tuple[Answer, l
 
 
 async def clicked(services: Services, answer: Answer, arm: str | None, **more: Any) -> str:
-    return await told(services, answer.token, cascade=True, clicked=arm, **more)
+    return await told(services, answer.token, feedback="cascade", clicked=arm, **more)
 
 
 async def learned(services: Services, answer: Answer) -> dict[str, float]:

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from service.definition.experiment import Definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import StoreUnavailable
 from service.http.services import Services
@@ -15,7 +16,7 @@ from service.log import committer
 from service.log.committer import RETRY_SECONDS
 from service.log.stores.base import Append, CommitResult, Entry
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import Outcome, RewardRequest
+from service.serving.settlement import Outcome
 from service.settings import Settings
 from service.state.events import ArmUpserted, encode_event
 from tests.support.clock import run_virtual

@@ -8,12 +8,12 @@ import pytest
 from pydantic import ValidationError
 
 from service.definition.experiment import RewardRules
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import Exhausted, NotLoggable
 from service.http.services import Services
 from service.log.stores.base import Append, CommitResult, Entry, Mark
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import RewardRequest
 from service.state.decisions import decode_decision
 from service.state.events import Rewarded, Settled, encode_event
 from tests.support.clock import run_virtual

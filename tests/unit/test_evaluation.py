@@ -17,12 +17,12 @@ from service.analysis.request import EvaluationRequest, Selection
 from service.analysis.selected import UNKNOWN, selected
 from service.analysis.targets import ExtraPolicies, with_policies
 from service.analysis.walk import ABSENT, LoggedDecision, Walk
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import Invalid, NotFound
 from service.http.services import Services
 from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import RewardRequest
 from service.state.decisions import decode_decision
 from tests.support.clock import run_virtual
 from tests.unit.audited import CAT, DOG, a_log, define, live, state_of

@@ -16,12 +16,12 @@ from service.analysis.evaluation_report import table
 from service.analysis.refusals import WeightSummary, refusal
 from service.analysis.request import EvaluationRequest, Selection
 from service.analysis.walk import TINY_PROPENSITY
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.serving.importing import Visit as Imported
 from service.serving.retrieval import DRAWS
-from service.serving.settlement import RewardRequest
 from service.state.decisions import Shortlist
 from tests.support.clock import run_virtual
 from tests.unit.audited import decisions_of, define, live, state_of

@@ -9,12 +9,12 @@ import pytest
 from service.bandits.heads.gradient_rows import cholesky
 from service.bandits.heads.logistic import implicit_step
 from service.definition.experiment import Definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import Invalid
 from service.features.schema import LARGEST
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import RewardRequest
 from tests.support.clock import run_virtual
 from tests.unit.audited import live
 from tests.unit.test_policy_settings import KINDS

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from service.bandits.heads import digest
 from service.bandits.heads.averaged_informed import InformedHead
 from service.definition.experiment import Definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import Gone, Refused
 from service.http.services import Services
@@ -20,7 +21,6 @@ from service.log.stores.memory import MemoryStore
 from service.offline.audit import Audit
 from service.serving.importing import VISITS_PER_COMMIT, ImportStatus, Visit, decision_id
 from service.serving.scoring import decide
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.artifacts import read_artifact
 from service.state.decisions import decode_decision

@@ -9,6 +9,7 @@ import pytest
 
 import service.log.replay
 from service.definition.experiment import Definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import StoreUnavailable
 from service.http.services import Services
@@ -17,7 +18,6 @@ from service.log.committer import Committer
 from service.log.replica import Replica
 from service.log.stores.base import Append, MarkConflict, Record
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import AnyEvent, ChangeDetected, encode_event
 from service.state.fold import State

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from msgspec import structs
 
-from service.definition.select_request import SelectRequest
+from service.definition.select_request import Envelope, SelectRequest
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.rederive import check_decision
@@ -178,11 +177,10 @@ def test_a_request_with_a_key_has_a_batch_of_its_own_where_it_tries_other_arms(
             wire.reward(decision, reward)
     for _ in range(2):  # the first of its size, and with heads to derive, is decided by itself
         wire.select()
-    keyed = structs.replace(QUESTION, key="once")
 
     async def both() -> list[Answer]:
         select = wire.services.selector.select
-        return list(await asyncio.gather(select(QUESTION), select(keyed)))
+        return list(await asyncio.gather(select(QUESTION), select(QUESTION, Envelope(key="once"))))
 
     rows = [wire.run(store.decision("shop", one.decision.id)) for one in wire.run(both())]
     decisions = [decode_decision(row) for row in rows if row is not None]

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from service.definition.experiment import Definition
+from service.definition.reward_request import RewardRequest
 from service.definition.select_request import InlineArm, SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.security.token import TOKEN_CHARACTERS
-from service.serving.settlement import RewardRequest
 from service.settings import Settings
 from service.state.events import (
     AnyEvent,
@@ -136,7 +136,7 @@ def test_a_slate_of_any_length_can_be_rewarded(arms: int) -> None:
         answer = await services.selector.select(SelectRequest(PET, arms=inline, top_k=arms))
         assert len(answer.token) <= TOKEN_CHARACTERS
         clicked = answer.decision.shown[1].arm
-        assert await told(services, answer.token, cascade=True, clicked=clicked) == "accepted"
+        assert await told(services, answer.token, feedback="cascade", clicked=clicked) == "accepted"
         assert b_of(services) == 10.0
 
     serving(scenario)
