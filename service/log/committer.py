@@ -75,7 +75,7 @@ class Committer:
     back, they share the commits of the live traffic until all are written.
 
     degraded    the store fails commits at present, or the reads of a fold
-    slow        a decision has waited in vain for the commit under way
+    slow        a decision timed out waiting for the commit under way
     under_way   the commit; done when it has ended
     """
 
@@ -115,7 +115,8 @@ class Committer:
 
     @property
     def buffer_seconds(self) -> float:
-        """How long an outage of the log may last until decisions are lost, at the present rate."""
+        """Seconds that an outage of the log may last until decisions are lost, at the present
+        rate."""
         return self._unlogged.seconds_left()
 
     @property
@@ -190,7 +191,7 @@ class Committer:
         return await answer
 
     def submit(self, row: DecisionRow, *, required: bool, answer: RowAnswer) -> None:
-        """As `record`; the result resolves `answer`."""
+        """Do as `record`; the result resolves `answer`."""
         unlogged = self._unlogged
         unlogged.count(row)
         if unlogged and (earlier := unlogged.find(row.experiment, row.id)) is not None:
@@ -233,7 +234,7 @@ class Committer:
             pending.answer.set_result(self._unlogged.answer(pending.entry, may_be_logged=True))
 
     async def decision(self, experiment: str, *ids: str) -> StoredDecision | None:
-        """The decision of the first id that has one. Raises StoreUnavailable."""
+        """Return the decision of the first id that has one. Raises StoreUnavailable."""
         if (unlogged := self._unlogged_decision(experiment, ids)) is not None:
             return unlogged
         found = await self._store.get(experiment, "decisions", ids)
@@ -248,7 +249,8 @@ class Committer:
         return found | {own: each for own, each in unlogged.items() if each is not None}
 
     async def decision_in_time(self, experiment: str, *ids: str) -> StoredDecision | None:
-        """The same; where the log is gone or slow, as far as this process has it in memory."""
+        """Return what `decision` does; where the log is gone or slow, what this process has in
+        memory."""
         if not (self.degraded or self.slow):
             with suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(self._patience_seconds):
@@ -260,7 +262,7 @@ class Committer:
         return next(filter(None, found), None)
 
     def forget_unlogged(self, experiment: str, words: Sequence[str]) -> list[bytes]:
-        """Drop the decisions in memory that hold one of these words; their payloads."""
+        """Drop the decisions in memory that hold one of these words. Return their payloads."""
         return self._unlogged.forget(experiment, words)
 
     async def drain(self) -> None:
@@ -301,7 +303,7 @@ class Committer:
                         done.set_result(None)
 
     def _unlogged_entries(self) -> list[PendingRow]:
-        """The oldest decisions in memory, unless the log is gone or the queue has them too."""
+        """Return the oldest decisions in memory; none if the log is gone or the queue has them."""
         if self.degraded or not self._unlogged:
             return []
         answered: asyncio.Future[StoredDecision] = asyncio.get_running_loop().create_future()
@@ -352,8 +354,8 @@ class Committer:
         own: list[tuple[PendingEvent, Appended | MarkConflict]],
         began: float,
     ) -> None:
-        """Of one experiment and one commit. An event at or after the one that the experiment is
-        quarantined for is not acknowledged."""
+        """Fold and answer the events of one experiment in one commit. An event at or after the one
+        that the experiment is quarantined for is not acknowledged."""
         events = [
             Committed(result.position, result.before, pending.event, pending.entry.payload)
             for pending, result in own

@@ -13,7 +13,7 @@ ROW_BYTES = 300
 """Memory of a row beside its payload: 282 bytes as `tracemalloc` counts them."""
 
 RATE_SECONDS = 60.0
-"""Memory of the rate of decisions: the present rate, not that of the night."""
+"""Seconds over which the rate of decisions is averaged: the present rate, not that of the night."""
 
 Key = tuple[str, str]
 """Experiment and id."""
@@ -82,7 +82,10 @@ class Unlogged:
         return StoredDecision(self.put(row, lost=not may_be_logged).payload, logged=False)
 
     def put(self, row: DecisionRow, *, lost: bool = True) -> DecisionRow:
-        """The row that its id has from now on. lost: it is, where there is no room."""
+        """Keep a row. Return the one that its id has from now on.
+
+        lost: count the row as lost where there is no room.
+        """
         key = row.experiment, row.id
         earlier = self._rows.get(key)
         if earlier is not None:
@@ -96,13 +99,13 @@ class Unlogged:
         return row
 
     def drop(self, row: DecisionRow) -> None:
-        """Nothing where it is not here."""
+        """Drop a row, if it is here."""
         gone = self._rows.pop((row.experiment, row.id), None)
         if gone is not None:
             self.bytes -= size_of(gone)
 
     def forget(self, experiment: str, words: Collection[str]) -> list[bytes]:
-        """Drop the rows that hold one of these words; their payloads."""
+        """Drop the rows that hold one of these words. Return their payloads."""
         sought = [word.encode() for word in words]
         gone = [
             row

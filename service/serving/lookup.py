@@ -142,8 +142,8 @@ class Lookups:
             self._tries.show(lookup.learner, [ids[index] for index in shown])
 
     def _identity(self, state: State, key: str | None) -> tuple[str, int]:
-        """Id and seed of a decision. One key has one of each: two processes that have folded the
-        same log decide alike."""
+        """Return id and seed of a decision. A key determines both, so that two processes that have
+        folded the same log decide alike."""
         if key is None:
             return new_id(self._clock.now(state), self._rng), self._rng.getrandbits(63)
         own = self._sealer.request_ids(state.name, state.first_schema, key, state.erased_keys)[0]
@@ -166,14 +166,14 @@ class Lookups:
         return facts if shortlist is None else msgspec.structs.replace(facts, shortlist=shortlist)
 
     def _expect_slots(self, slots: int, arms: int) -> None:
-        """Raises Invalid for more slots than arms, or than the service ranks."""
+        """Raise Invalid for more slots than arms, or than the service ranks."""
         most = self._settings.max_top_k
         if not 1 <= slots <= min(arms, most):
             reason = "the number of arms" if arms <= most else "the most that this service ranks"
             raise Invalid(f"must be from 1 to {min(arms, most):,}, {reason}", path="top_k")
 
     def _expect_room(self, learner: Learner, arms: int, slots: int) -> None:
-        """Raises Invalid for a decision that would take too much memory."""
+        """Raise Invalid for a decision that would take too much memory."""
         wanted = decision_bytes(learner.active, learner.policy.rule.draws, arms, slots)
         most = self._settings.max_select_memory_bytes
         if wanted > most:
@@ -191,5 +191,5 @@ def new_id(at: float, rng: Random) -> str:
 
 
 def seed_of(id: str) -> int:
-    """Of a decision whose id stands for a key: 63 bits that nobody knows who lacks the secret."""
+    """Derive the seed of a keyed decision; unpredictable without the secret."""
     return int.from_bytes(blake2b(id.encode(), digest_size=8).digest(), "big") >> 1

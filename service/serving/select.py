@@ -329,8 +329,8 @@ class Selector:
         return None if stored is None else self._repeat(state.name, request, stored)
 
     def _repeat(self, name: str, request: SelectRequest, stored: StoredDecision) -> Answer:
-        """The decision that a key stands for. Raises Conflict where the key came with something
-        else."""
+        """Answer with the decision that a key stands for. Raises Conflict where the key came with
+        something else."""
         decision = decode_decision(stored.payload)
         if not self._recorder.repeats(request, decision):
             raise Conflict("this Idempotency-Key came with another request before")
