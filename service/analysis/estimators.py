@@ -18,6 +18,7 @@ SNIPS has a bias that goes with 1 / effective sample size. DM is as wrong as q i
 where it switches. DM has no interval: how far its rows spread says nothing of how wrong q is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +28,6 @@ from service.analysis.evaluation_answer import EstimateAnswer
 from service.analysis.intervals import Interval, adjusted, grouped, standard_error
 
 Array = npt.NDArray[np.float64]
-
-WEIGHTED_ESTIMATORS = ("ips", "snips", "dr", "switch_dr")
-"""Estimators with an interval. DM has none: the rows tell nothing of its bias."""
 
 THRESHOLDS = 10
 """Candidates for the threshold of Switch-DR."""
@@ -127,27 +125,54 @@ def effective_size(weight: Array) -> float:
     return float(share.sum()) ** 2 / float(np.square(share).sum())
 
 
+@dataclass(frozen=True)
+class Estimator:
+    """An estimator with an interval.
+
+    title    name, as people write it
+    about    description in a sentence, for people
+    terms    the sums whose ratio it is
+    biased   it trades bias, which the rows do not show, for variance: its interval holds that of
+             DR, too
+    """
+
+    title: str
+    about: str
+    terms: Callable[[Logged], RatioTerms]
+    biased: bool = False
+
+
+ESTIMATORS = {
+    "dr": Estimator(
+        "DR", "Doubly robust: a model of rewards, corrected by what was seen.", doubly_robust
+    ),
+    "switch_dr": Estimator(
+        "Switch-DR",
+        "As DR, but where weights are large the model alone.",
+        lambda log: switch(log, choose_threshold(log)),
+        biased=True,
+    ),
+    "snips": Estimator("SNIPS", "Weighted rewards over the sum of the weights.", snips),
+    "ips": Estimator("IPS", "Weighted rewards: without bias, and wide.", ips),
+}
+"""Estimators by name, in the order in which answers list them. DM has no interval."""
+
+
 def estimate(log: Logged, confidence: float = 0.95) -> dict[str, EstimateAnswer]:
-    """Return every estimator of NAMES with its interval."""
-    found = {
-        "ips": ips(log),
-        "snips": snips(log),
-        "dr": doubly_robust(log),
-        "switch_dr": switch(log, choose_threshold(log)),
-    }
+    """Return the value of every estimator, with its interval."""
     [weight] = grouped(log.group, log.weight)
     rewards, estimates = _rewards_seen(log), dict[str, EstimateAnswer]()
-    for name, terms in found.items():
+    for name, estimator in ESTIMATORS.items():
+        terms = estimator.terms(log)
         top, bottom = grouped(log.group, terms.top, terms.bottom)
+        interval = adjusted(top, bottom, weight, rewards, confidence)
         estimates[name] = EstimateAnswer(
+            title=estimator.title,
+            about=estimator.about,
             value=terms.value,
             standard_error=standard_error(top, bottom),
-            interval=adjusted(top, bottom, weight, rewards, confidence),
+            interval=interval.hull(estimates["dr"].interval) if estimator.biased else interval,
         )
-    # The rows do not show the bias of what was left out for its variance, so its interval holds
-    # that of the estimate without it, too.
-    switched, unbiased = estimates["switch_dr"], estimates["dr"]
-    switched.interval = switched.interval.hull(unbiased.interval)
     return estimates
 
 

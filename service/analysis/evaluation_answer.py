@@ -13,6 +13,8 @@ IntervalEnds = Annotated[
 
 
 class EstimateAnswer(BaseModel):
+    title: str = Field(description="Name of the estimator, as people write it.")
+    about: str = Field(description="The estimator in a sentence.")
     value: float = Field(description="Estimated `metric`.")
     standard_error: float
     interval: IntervalEnds = Field(description="Student's t on the effective sample.")
@@ -45,7 +47,7 @@ class PolicyEvaluation(BaseModel):
     )
     unsupported_arms: dict[str, float] = Field(description="The same by arm, largest first.")
     estimates: dict[str, EstimateAnswer] = Field(
-        description="Estimates by ips, snips, dr and switch_dr. Empty where refused."
+        description="Estimates by estimator, dr first. Empty where refused."
     )
     direct_method: float | None = Field(
         description="The model of rewards alone, for reference: its bias is not known, so that it "

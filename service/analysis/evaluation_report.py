@@ -1,11 +1,9 @@
 """An evaluation as a sentence and as a table."""
 
-from service.analysis.estimators import WEIGHTED_ESTIMATORS
 from service.analysis.evaluation_answer import EvaluationAnswer, PolicyEvaluation
 from service.analysis.intervals import Interval
 from service.tables import aligned, figure
 
-TITLES = {"ips": "IPS", "snips": "SNIPS", "dr": "DR", "switch_dr": "Switch-DR"}
 FIRST_SLOT = "reward_of_first_slot"
 
 
@@ -135,9 +133,8 @@ def _head(found: EvaluationAnswer) -> str:
 def _rows(value: PolicyEvaluation) -> list[list[str]]:
     rows, policy = list[list[str]](), value.policy
     size = [f"{value.effective_sample_size:,.0f}", f"{value.largest_weight:,.1f}"]
-    for name in filter(value.estimates.__contains__, WEIGHTED_ESTIMATORS):
-        one = value.estimates[name]
-        rows.append([policy, TITLES[name], f"{one.value:.4f}", _text(one.interval), *size])
+    for one in value.estimates.values():
+        rows.append([policy, one.title, f"{one.value:.4f}", _text(one.interval), *size])
         policy, size = "", ["", ""]
     if value.anytime_interval is not None:
         dr = value.estimates["dr"].value

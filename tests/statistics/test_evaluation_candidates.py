@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from service.analysis.columns import Columns
-from service.analysis.estimators import WEIGHTED_ESTIMATORS, estimate
+from service.analysis.estimators import ESTIMATORS, estimate
 from service.analysis.evaluation_answer import EstimateAnswer
 from service.analysis.history import read_history
 from service.analysis.refusals import refusal, summarize
@@ -134,7 +134,7 @@ def tally(name: str, logs: int) -> Tally:
 def test_intervals_of_a_few_logs_hold_the_truth(name: str) -> None:
     """Of 6 logs at most 2 miss, which intervals of 95 percent do once in 400 courses."""
     found = tally(name, 6)
-    for estimator in WEIGHTED_ESTIMATORS:
+    for estimator in ESTIMATORS:
         assert found.covered(estimator) >= 4 / 6, found.told(name)
 
 
@@ -145,5 +145,5 @@ def test_intervals_of_200_logs_hold_the_truth_in_92_percent(name: str) -> None:
     """Of 200 at 95 percent, 92 percent are two standard errors below."""
     found = tally(name, 200)
     print(found.told(name))  # noqa: T201
-    for estimator in WEIGHTED_ESTIMATORS:
+    for estimator in ESTIMATORS:
         assert found.covered(estimator) >= 0.92, found.told(name)

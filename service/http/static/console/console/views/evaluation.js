@@ -9,14 +9,10 @@ import { scaleOf, whisker } from "../marks.js";
 import { paletteOf } from "../palette.js";
 import { table } from "../table.js";
 
-const TITLES = { dr: "DR", switch_dr: "Switch-DR", snips: "SNIPS", ips: "IPS", dm: "DM" };
 const METRICS = { reward_per_decision: "Reward a decision", reward_of_first_slot: "Reward of slot 1" };
-const MEANING = {
-  dr: "Doubly robust: a model of rewards, corrected by what was seen.",
-  switch_dr: "As DR, but where weights are large the model alone.",
-  snips: "Weighted rewards over the sum of the weights.",
-  ips: "Weighted rewards: without bias, and wide.",
-  dm: "The model of rewards alone: its bias is not known, so that it has no interval.",
+const DM = {
+  title: "DM",
+  about: "The model of rewards alone: its bias is not known, so that it has no interval.",
 };
 const LONGEST_MS = 900_000;
 const POLL_MS = 1_000;
@@ -328,15 +324,15 @@ export function evaluation(app) {
 
   function estimators(found, estimated) {
     const rows = estimated.flatMap((each) => {
-      const known = { ...each.estimates, dm: { value: each.direct_method } };
-      return Object.keys(TITLES).map((key) => ({ key, of: each, ...known[key] }));
+      const known = { ...each.estimates, dm: { ...DM, value: each.direct_method } };
+      return Object.entries(known).map(([key, own]) => ({ key, of: each, ...own }));
     });
     const list = table({
       label: "All estimators",
       keyOf: (row) => `${row.of.policy} ${row.key}`,
       columns: [
         { key: "policy", title: "Policy", node: (row) => named(found, row.of).node },
-        { key: "by", title: "Estimator", node: (row) => h("span", { title: MEANING[row.key] }, TITLES[row.key]) },
+        { key: "by", title: "Estimator", node: (row) => h("span", { title: row.about }, row.title) },
         { key: "value", title: METRICS[found.metric], number: true, text: (row) => measured(row.value, row.interval) },
         {
           key: "interval",
