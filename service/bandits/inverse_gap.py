@@ -54,8 +54,13 @@ def inverse_gap(means: Array, like: Index, gamma: float) -> Array:  # (B, U), (U
     With U = K this is the rule as published; arms of one kind share what one arm would have.
     """
     best = means.max(axis=1, keepdims=True)
-    gaps = best - means
-    tied = gaps <= TIE * np.abs(best)
-    p = 1 / (like.sum() * (1 + (gamma / len(like)) * gaps))
-    left = 1 - np.where(tied, 0.0, p * like).sum(axis=1)
-    return np.asarray(np.where(tied, (left / tied.dot(like))[:, None], p))
+    p = best - means
+    tied = p <= TIE * np.abs(best)
+    p *= gamma / len(like)  # in place, as all of this: slates do it in every slot
+    p += 1
+    p *= like.sum()
+    np.divide(1, p, out=p)
+    left = p * like
+    left[tied] = 0.0
+    np.copyto(p, ((1 - left.sum(axis=1)) / tied.dot(like))[:, None], where=tied)
+    return np.asarray(p)
