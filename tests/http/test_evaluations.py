@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.analysis import running
+from service.analysis.estimators import ESTIMATORS
 from tests.support.evaluated import estimates, evaluated, stop, workers
 from tests.support.service import Wire, serving
 
@@ -36,7 +37,7 @@ def test_live_policies_are_estimated_with_intervals(wire: Wire) -> None:
     assert set(by_name) == {"linucb", "lints", "named_only"}
     lints = by_name["lints"]
     assert lints["refused"] is None
-    assert set(lints["estimates"]) == {"ips", "snips", "dr", "switch_dr"}
+    assert list(lints["estimates"]) == list(ESTIMATORS)
     assert 0 <= lints["direct_method"] <= 1
     assert (found["metric"], found["slates"]) == ("reward_per_decision", 0)
     for each in lints["estimates"].values():
