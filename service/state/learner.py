@@ -12,7 +12,7 @@ import numpy as np
 from service.bandits.candidates import Candidates
 from service.bandits.change import Detector
 from service.bandits.encoder import Encoder
-from service.bandits.heads import Bank, Head, RidgeHead
+from service.bandits.heads import Bank, Head
 from service.bandits.heads.base import OUTSIDE, Meta, Stored, pack_names, part, unpack_names
 from service.bandits.kinds import AnyPolicy
 from service.bandits.memory import Memory
@@ -224,11 +224,13 @@ class Learner:
         `count` posterior draws that the seed chooses. Those of an upper bound are `alpha` times as
         far from the mean: with |z| = 1 the largest product is the bound."""
         version = self.active
-        assert isinstance(version.head, RidgeHead)
+        assert version.head is not None
+        posterior = version.head.posterior
+        assert posterior is not None
         bank = version.bank if version.bank.draws > count else self._directions
         draws = Random(seed).sample(range(bank.draws), count)
         part = self.view.context_part(context)
-        return version.head.directions(bank, draws, self.policy.rule.away) * part[:, None]
+        return posterior.directions(bank, draws, self.policy.rule.away) * part[:, None]
 
     @cached_property
     def _directions(self) -> Bank:

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import model_validator
 
 from service.bandits.encoder import Encoder
-from service.bandits.heads.averaged import LATE_MEMBER_ARMS, AveragedHead
+from service.bandits.heads.averaged import LATE_MEMBER_ARMS
 from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.heads.averaged_rows import CROSSES, UNITS
 from service.bandits.heads.expansion import MOST_FUNCTIONS
@@ -55,18 +55,16 @@ class AverageBound(Rule):
         return highest(self._bounds(version, phi, arms), like)
 
     def _bounds(self, version: Version, phi: Array, arms: Sequence[str]) -> Array:  # (b, U)
-        head = version.head
-        assert isinstance(head, AveragedHead)
-        mean, width, grown = head.spread(phi, arms)
-        if head.separate:
+        assert version.head is not None
+        mean, width, grown = version.head.spread(phi, arms)
+        context, arm, _ = version.view.sides
+        if len(context) and not len(arm):
             width = NARROW * width
-        doubt = 1.0 + 1.0 / (1.0 + len(head.sides[0]))
+        doubt = 1.0 + 1.0 / (1.0 + len(context))
         return np.clip(mean, *version.ends) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
 
     def floor(self, version: Version) -> float:
-        head = version.head
-        assert isinstance(head, AveragedHead)
-        return FLOOR * min(1.0, sqrt(FLOOR_FROM / (head.settled + 1.0)))
+        return FLOOR * min(1.0, sqrt(FLOOR_FROM / (version.settled + 1.0)))
 
 
 class Auto(Featured, Exploring):
