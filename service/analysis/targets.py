@@ -27,7 +27,7 @@ from service.log.stores import Store
 from service.state.artifacts import read_artifact
 from service.state.events import ExperimentDefined
 from service.state.fold import State, changes_due
-from service.state.learner import Learner, Staged
+from service.state.learner import Learner
 from service.training import expect_torch
 
 DefinitionJson = dict[str, Any]
@@ -171,7 +171,7 @@ async def _train(store: Store, state: State, learner: Learner, position: int, at
         ) from fault
     if artifact is not None:
         version = read_artifact(learner, artifact)
-        learner.staged = Staged(version, position, position, gone=set())
+        learner.stage(version, position, position)
         learner.activate(position, at)
 
 

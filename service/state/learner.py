@@ -21,6 +21,7 @@ from service.bandits.networks import Network, dropout_masks
 from service.bandits.order import DecisionOrder
 from service.bandits.rules import Scores
 from service.bandits.settings import MOST_TRIES
+from service.bandits.training_set import TrainingSet
 from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
 from service.features.schema import Array, Schema
@@ -41,14 +42,11 @@ class Staged:
     """A version that holds events up to `folded_to` and does not serve yet.
 
     position   of the event that staged it
-    gone       earlier positions whose events had been erased by then: no process folds them into
-               it, whether it reads the event or the tombstone
     """
 
     version: Version
     folded_to: int
     position: int
-    gone: set[int] | None = None
 
 
 class Learner:
@@ -194,6 +192,30 @@ class Learner:
             predicts=self.policy.predicts,
         )
 
+    def rebuilt(
+        self, encoder: Encoder, history: TrainingSet, view: View, unseen: int | None = None
+    ) -> Version:
+        """Return the next version, whose head learned a history.
+
+        encoder   of the active version, or of a net that was fitted to the history
+        view      whose rows the encoder sees
+        unseen    first row of the history that a fitted net has not seen
+        """
+        active, memory = self.active, history.memory
+        fitted = encoder is not active.encoder
+        version = self.version(active.number + 1, encoder)
+        version.use(view, None if fitted else active.scaled_on)
+        version.rewarded = active.rewarded
+        version.doubt = 1.0 if fitted else active.doubt
+        windowed = self.settings.window is not None
+        version.refold(memory, history.watermark + 1 if windowed else history.begins, unseen)
+        version.order, version.without = history.order, history.without
+        version.trained_to = history.watermark
+        version.rewards = history.rewards if fitted or not active.number else active.rewards
+        if version.memory is not None:
+            version.memory = memory.limited(self.memory_limit)
+        return version
+
     def trained(self, network: Network, output: tuple[Array, Array]) -> Encoder:
         """An encoder with a fitted net beside this policy's cold one."""
         return replace(
@@ -330,6 +352,10 @@ class Learner:
         """Forget single settlements of erased decisions."""
         for version in self._versions(position):
             version.forget(decisions)
+
+    def stage(self, version: Version, folded_to: int, position: int) -> None:
+        """Take a version that is to catch up; position: of the event that says so."""
+        self.staged = Staged(version, folded_to, position)
 
     def activate(self, position: int, at: float) -> None:
         """Serve from the staged version."""
