@@ -85,7 +85,8 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
     schema = Schema(parsed.features)
     for name in own:
         policy = parsed.policies[name]
-        if policy.sees_features and (fault := View(schema, parsed.features_of(policy)).fault):
+        names = parsed.features_of(policy)
+        if policy.policy().sees_features and (fault := View(schema, names).fault):
             raise ConfigurationError(f"policies.{name}.features: {fault}")
     return parsed.completed().model_dump(mode="json")
 

@@ -2,6 +2,7 @@
 kinds have: x^T mu + alpha sigma_hat sqrt(x^T S x) (Li et al. 2010; Chu et al. 2011)."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -25,9 +26,12 @@ class UpperBound(Rule):
 
     draws = 1
 
-    def __init__(self, alpha: float | None, *, net: bool, per_arm: bool) -> None:
-        self.alpha, self.net, self.per_arm = alpha, net, per_arm
-        self.away = ANYTIME if alpha is None else alpha
+    def __init__(
+        self, alpha: float | Literal["anytime"], *, net: bool = False, per_arm: bool = False
+    ) -> None:
+        self.alpha = None if alpha == "anytime" else alpha
+        self.net, self.per_arm = net, per_arm
+        self.away = ANYTIME if self.alpha is None else self.alpha
 
     def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
         head = version.head

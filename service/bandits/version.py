@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from service.bandits.heads.base import (
 from service.bandits.memory import Memory
 from service.bandits.order import Batch, DecisionOrder, Settlement
 from service.bandits.reward_scale import RewardScale
-from service.bandits.settings import PolicySettings
 from service.bandits.settled import SettledReward
 from service.features.schema import Array
 from service.features.view import View
@@ -41,6 +41,15 @@ WARM_UP_COST = 2**24
 LATE_FROM, PACE, MEASURED = 2_048, 8, 4
 """Settlements after which late members begin to learn those that were; how many of them they learn
 at each new one; the functions that they see are made from every so many."""
+
+
+class Forgetting(NamedTuple):
+    """How a policy forgets, as `Kind` has it. windowed: it has a window."""
+
+    gamma: float
+    decay_every: int
+    windowed: bool
+    change: bool
 
 
 class Version:
@@ -76,7 +85,7 @@ class Version:
         encoder: Encoder,
         make_head: Callable[[Encoder, float], Head | None],
         limits: tuple[float, float],
-        settings: PolicySettings,
+        forgetting: Forgetting,
         bank: Bank,
         memory: Callable[[], Memory | None],
         order: DecisionOrder | None,
@@ -93,7 +102,7 @@ class Version:
         self._first_view, self._new_memory = view, memory
         self.memory = self._memory()
         self.order = order
-        self._remembers = settings.window is not None or settings.change
+        self._remembers = forgetting.windowed or forgetting.change
         self.columns = encoder.features(view.width)
         self.warm_up = WARM_UP
         matrices = 1 if self.head is None else self.head.matrices
@@ -103,9 +112,9 @@ class Version:
             self.warm_up //= 2
         self.scaled_on = self.warm_up if view.scaling is None else 0
         self.late = False
-        self._decay_every = settings.decay_every
-        self._share = settings.gamma**settings.decay_every
-        self._windowed = settings.window is not None
+        self._decay_every = forgetting.decay_every
+        self._share = forgetting.gamma**forgetting.decay_every
+        self._windowed = forgetting.windowed
         self.trained_to = self.rewards = self.begins = self.settled = 0
         self.decays: list[int] = []
         self.doubt = 1.0

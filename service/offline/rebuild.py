@@ -111,7 +111,7 @@ def _chosen(state: State, policies: Sequence[str] | None) -> list[Learner]:
 
 def _fault(learner: Learner) -> str | None:
     """Say why a head cannot be rebuilt; None: it can."""
-    if not learner.policy.has_head:
+    if learner.policy.head is None:
         return "has no head"
     return None if learner.settings.learning else "is frozen: set learning to true first"
 

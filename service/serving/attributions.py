@@ -109,7 +109,7 @@ def _moved(learner: Learner, context: Array, candidates: Candidates, index: int)
     parts = _losses(learner, row, arm) if effects is None else _named(learner, effects, row)
     parts.sort(key=lambda part: -abs(part.contribution))
     found, others = parts[:MOST_FEATURES], parts[MOST_FEATURES:]
-    if others and not learner.settings.has_net:
+    if others and learner.policy.net is None:
         total = sum(part.contribution for part in others)
         found.append(Moved(feature=None, contribution=total))
     return found

@@ -7,7 +7,7 @@ measured peak of a process that learns, decides and takes a snapshot.
 from collections.abc import Collection
 
 from service.bandits.heads import Head
-from service.bandits.kinds.base import Sizes
+from service.bandits.makers import Sizes
 from service.bandits.order import MOST, MOST_NUMBERS
 from service.bandits.version import Version
 from service.definition.experiment import Definition
@@ -40,10 +40,11 @@ def footprint(
     found = {"arms": arms * (ARM + raw + 3 * NUMBER * schema.arm.width)}
     for name, policy in definition.serving.items():
         columns = arm_columns = 0
-        if policy.sees_features:
+        parts = policy.policy()
+        if parts.sees_features:
             view = View(schema, definition.features_of(policy))
             columns, arm_columns = view.width, view.arm_only
-        net = policy.policy().net
+        net, head = parts.net, parts.head
         sizes = Sizes(
             columns=net.columns(columns) if net else columns,
             parameters=net.parameters(columns) if net else 0,
@@ -53,13 +54,15 @@ def footprint(
             heads=max(arms, heads),
         )
         numbers = 6.0 * sizes.parameters  # of the trained and the untrained net, and of one to come
-        numbers += policy.head_numbers(sizes) * (1 + (name in twins))
-        numbers += policy.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
+        numbers += head.numbers(sizes) * (1 + (name in twins)) if head else 0.0
+        numbers += parts.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
         if kept := (
-            policy.window or (REMEMBERED if policy.change else 0) or policy.remembered(sizes)
+            policy.window
+            or (REMEMBERED if policy.change else 0)
+            or (head.remembered(sizes) if head else 0)
         ):
             numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
-        if policy.in_order:
+        if parts.in_order:
             numbers += min(MOST * schema.width, MOST_NUMBERS) + MOST * SETTLEMENT / NUMBER
         found[f"policies.{name}"] = int(NUMBER * numbers)
     return found

@@ -84,7 +84,7 @@ class Learner:
         self.history: list[Meta] = []
         self.tries: dict[str, int] = {}
         self.counted = 0
-        watched = settings.change and self.policy.has_head
+        watched = settings.change and self.policy.head is not None
         self.detector = self._new_detector() if watched else None
         self.changes = 0
         self.retrain: int | None = None
@@ -121,7 +121,7 @@ class Learner:
     def learned_from(self) -> int | None:
         """The number of rewards that its head holds, or its net was trained on; None: it never
         learns."""
-        if self.policy.has_head:
+        if self.policy.head is not None:
             return self.active.settled
         return None if self.policy.net is None else self.active.rewards
 
@@ -173,7 +173,8 @@ class Learner:
         """A version with an empty head."""
 
         def head(encoder: Encoder, span: float) -> Head | None:
-            return self.settings.make_head(encoder, self._view, self.name, span)
+            make = self.policy.head
+            return None if make is None else make.make(encoder, self._view, self.name, span)
 
         def memory() -> Memory | None:
             limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
@@ -185,10 +186,10 @@ class Learner:
             self._masked(encoder, number),
             head,
             self.limits,
-            self.settings,
+            self.settings.forgetting,
             self._bank(number),
             memory,
-            DecisionOrder(self.schema.width) if self.settings.in_order else None,
+            DecisionOrder(self.schema.width) if self.policy.in_order else None,
             predicts=self.policy.predicts,
         )
 
@@ -235,7 +236,7 @@ class Learner:
         self, arms: Sequence[str], xs: Sequence[Sequence[float]], inline: Sequence[bool]
     ) -> list[float | None]:
         """Return the expected reward of each arm; None where the policy predicts none."""
-        if not self.policy.has_head:
+        if self.policy.head is None:
             return [None] * len(arms)
         means = self.active.expected(self.active.phi(np.array(xs)), arms).tolist()
         own = self.policy.per_arm
@@ -269,9 +270,10 @@ class Learner:
         if not self.learns_from(event.policy):
             return []
         found = outcomes(event)
-        if not (self.settings.per_arm and any(one.settled.inline for one in found)):
+        if not (self.policy.per_arm and any(one.settled.inline for one in found)):
             return found
-        if not (self.settings.shares_features and self._view.arm_only):
+        head = self.policy.head
+        if head is None or not (head.shares_features and self._view.arm_only):
             return [one for one in found if not one.settled.inline]
         return [_outside(one) if one.settled.inline else one for one in found]
 

@@ -45,7 +45,7 @@ async def collect(
     async for position, event in replay(store, state.name):
         if isinstance(event, BIRTHS) and event.revision == learner.births[0]:
             width, settings = state.schema.width, learner.settings
-            order = DecisionOrder(width) if settings.in_order else None
+            order = DecisionOrder(width) if learner.policy.in_order else None
             training = TrainingSet(Memory(width, settings.window), order, position, gone)
         elif training is not None:
             _take(training, position, event, state, learner)
@@ -81,7 +81,7 @@ def _take(
             if decision not in training.without:
                 _remember(training.memory, position, decision, batch)
     elif learner.learns_from(event.policy):
-        unseen = event.inline if learner.settings.per_arm else 0
+        unseen = event.inline if learner.policy.per_arm else 0
         training.rewards += event.rewards - unseen
 
 
