@@ -51,14 +51,14 @@ def test_every_setting_and_every_kind_is_in_it() -> None:
 def test_a_kind_that_the_template_does_not_mention_is_in_it_with_its_settings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Softmax(LinTs):
+    class MadeUp(LinTs):
         temperature: float = Field(0.5, description="Of the scores.")
 
-    monkeypatch.setitem(KINDS, "softmax", Softmax)  # type: ignore[arg-type]
+    monkeypatch.setitem(KINDS, "made_up", MadeUp)  # type: ignore[arg-type]
     text = rendered("shop", "shop.toml")
-    assert re.search(r"random\W+softmax$", text, re.MULTILINE)
+    assert re.search(r"random\W+made_up$", text, re.MULTILINE)
     assert text.endswith(
-        '# [policies.softmax]\n# kind = "softmax"\n# temperature = 0.5  # Of the scores.\n'
+        '# [policies.made_up]\n# kind = "made_up"\n# temperature = 0.5  # Of the scores.\n'
     )
 
 
