@@ -64,9 +64,8 @@ class UpperBound(Rule):
             width = np.sqrt(variance)
             width *= self.alpha * noise
         else:
-            bonus = np.log1p(
-                variance * (version.head.held / rank)
-            )  # the terms of `anytime`, in place
+            held = version.head.held
+            bonus = np.log1p(variance * (held / rank))  # the terms of `anytime`, in place
             if self.net:
                 bonus *= NET_DOUBT
             bonus += FIRST_DOUBT

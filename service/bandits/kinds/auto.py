@@ -40,12 +40,7 @@ FLOOR, FLOOR_FROM = 0.005, 1_000.0
 
 
 class AverageBound(Rule):
-    """U_a = mean_a, within the range of rewards, + c width_a sqrt(1/2 + k log(1 + v_a / v)).
-
-    v_a / v: the variance of the arm's row over that of what was shown; k = 1 + 1 / (1 + d) with d
-    columns of the context; c = NARROW with context and without features of arms, else 1. As the
-    anytime indices of Audibert & Bubeck 2009 and Lattimore 2015.
-    """
+    """The score above, of any head, with the mean within the range of rewards."""
 
     explores = True
     draws = 1
@@ -83,13 +78,13 @@ class Auto(Featured):
 
     @model_validator(mode="after")
     def _forgets_by_itself(self) -> Self:
-        given = {
+        window = self.window is not None
+        for name, given in {
             "gamma": self.gamma < 1,
-            "window": self.window is not None,
+            "window": window,
             "change": self.change,
-        }
-        for name in given:
-            if given[name]:
+        }.items():
+            if given:
                 raise ValueError(
                     f"{name}: auto weighs regressions that forget against others that do not; "
                     "leave gamma, window and change out"
