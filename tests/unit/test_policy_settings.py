@@ -1,5 +1,7 @@
 """The settings of every kind: defaults that need nothing said, and nonsense refused in words."""
 
+import re
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -73,6 +75,12 @@ def test_a_kind_is_read_in_its_own_file_and_at_most_two_bases(kind: str) -> None
     own = [each for each in KINDS[kind].__mro__ if each.__module__.startswith("service.")]
     assert len([each for each in own if each is not Model]) <= 3
     assert "policy" in vars(KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_file_of_a_kind_begins_with_its_formula(kind: str) -> None:
+    said = import_module(KINDS[kind].__module__).__doc__ or ""
+    assert re.match(rf"`{kind}`: .*\.\n\n    \S", said)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,6 +1,8 @@
 """`random`: every arm with the same chance.
 
-p_a = 1 / K,   of K arms
+    p_a = 1 / K,   of K arms
+
+Nothing is learned.
 """
 
 from collections.abc import Sequence
