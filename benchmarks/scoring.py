@@ -94,7 +94,7 @@ def decision(kind: str, arms: int, size: int) -> Work:
     """Return one decision of a policy with a few rewards; every fifth folds a reward first."""
     rng = np.random.default_rng(1)
     policy = learner(kind, size)
-    if policy.settings.has_net:
+    if policy.policy.net is not None:
         policy.active = trained(policy)
     rows = rng.standard_normal((arms, size - 1))
     candidates = Candidates(tuple(map(str, range(arms))), rows)

@@ -152,7 +152,7 @@ class Forage:
         )
         while learner.staged and learner.staged.folded_to < self.state.position:
             position = learner.staged.folded_to + 1
-            self.state.catch_up(learner, position, self.log.events[position - 1])
+            self.state.catch_up(learner, position, self.log.events[position - 1], ())
         self._append(
             VersionActivated(
                 at=0.0, policy=learner.name, born=learner.born, version=meta["version"]

@@ -27,7 +27,7 @@ from service.log.stores import Store
 from service.state.artifacts import read_artifact
 from service.state.events import ExperimentDefined
 from service.state.fold import State, changes_due
-from service.state.learner import Learner, Staged
+from service.state.learner import Learner
 from service.training import expect_torch
 
 DefinitionJson = dict[str, Any]
@@ -85,7 +85,8 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
     schema = Schema(parsed.features)
     for name in own:
         policy = parsed.policies[name]
-        if policy.sees_features and (fault := View(schema, parsed.features_of(policy)).fault):
+        names = parsed.features_of(policy)
+        if policy.policy().sees_features and (fault := View(schema, names).fault):
             raise ConfigurationError(f"policies.{name}.features: {fault}")
     return parsed.completed().model_dump(mode="json")
 
@@ -171,7 +172,7 @@ async def _train(store: Store, state: State, learner: Learner, position: int, at
         ) from fault
     if artifact is not None:
         version = read_artifact(learner, artifact)
-        learner.staged = Staged(version, position, position, gone=set())
+        learner.stage(version, position, position)
         learner.activate(position, at)
 
 

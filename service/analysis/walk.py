@@ -117,7 +117,7 @@ class Walk:
         next call goes on from there. Raises StoreError where the log cannot be folded, NotFound
         where it never held one of the policies."""
         rows = RowsByPosition(self._store, self._name, chosen.numbers, chosen.positions)
-        self._erased = chosen.erased
+        self._erased |= chosen.erased
         done, end = 0, (await self._store.describe(self._name)).position
         async for position, state in self._folded:
             self._state = state
@@ -171,7 +171,7 @@ class Walk:
         self._folded = self._later_states(self._state)
 
     async def _later_states(self, state: State) -> AsyncIterator[tuple[int, State | None]]:
-        replica = Replica(self._store, state)
+        replica = Replica(self._store, state, erased=self._erased)
         async for position, event in replay(self._store, self._name, state.position, dense=True):
             await self._fold(replica, position, event)
             yield position, replica.state
@@ -181,7 +181,7 @@ class Walk:
         has to begin, because earlier events were trimmed."""
         kept = await origin_of(self._store, self._name)
         origin = None if kept is None else State.restore(kept)
-        replica = Replica(self._store, State(self._name))
+        replica = Replica(self._store, State(self._name), erased=self._erased)
         async for step in steps(self._store, self._name, origin, past_tombstones=True):
             if isinstance(step.fault, LogGap):
                 raise LogGap(
@@ -191,7 +191,7 @@ class Walk:
                 raise step.fault
             if step.origin is not None:
                 self._added.into_origin(step.origin)
-                replica = Replica(self._store, step.origin)
+                replica = Replica(self._store, step.origin, erased=self._erased)
             elif step.event is not None and not step.waits:
                 await self._fold(replica, step.position, step.event)
             yield step.position, None if step.waits else replica.state
@@ -204,9 +204,6 @@ class Walk:
         elif isinstance(event, Tombstone):
             event = Erased(at=event.at, decisions=[], positions=[])
         await replica.apply(position, event)
-        for learner in replica.state.learners.values():
-            if learner.staged and learner.staged.gone is None:
-                learner.staged.gone = self._erased
         if not replica.state.deleted:
             await self._added.follow(self._store, replica.state, position, event.at)
 

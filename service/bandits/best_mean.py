@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.bandits.heads import Array, RidgeHead
+from service.bandits.heads import Array
 from service.bandits.linalg import Index
 from service.bandits.policy import Rule
 from service.bandits.rules import highest
@@ -18,16 +18,15 @@ class BestMean(Rule):
         return np.atleast_2d(version.mean(phi, arms))
 
     def batches(self, version: Version) -> bool:
-        return version.head is None or isinstance(version.head, RidgeHead)
+        return version.head is None or version.head.coefficients is not None
 
     def shares(
         self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
     ) -> Array:
-        head = version.head
-        if head is None:
-            scores = version.offset(phi)
-        elif isinstance(head, RidgeHead):
-            scores = phi.dot(head.solved)
+        if version.head is None:
+            means = version.offset(phi)
+        elif (coefficients := version.head.coefficients) is not None:
+            means = phi.dot(coefficients)
         else:
-            return super().shares(version, rows, phi, arms, like)
-        return highest(scores.reshape(-1, len(like)), like)
+            means = version.mean(phi, arms)
+        return highest(means.reshape(-1, len(like)), like)

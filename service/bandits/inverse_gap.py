@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.bandits.best_mean import BestMean
-from service.bandits.heads import Array, RidgeHead
+from service.bandits.heads import Array
 from service.bandits.linalg import Index
 from service.bandits.rules import TIE, Formula
 from service.bandits.version import Version
@@ -25,12 +25,16 @@ class InverseGap(BestMean):
         self.scale, self.net = scale, net
 
     def batches(self, version: Version) -> bool:
-        return isinstance(version.head, RidgeHead) and not self.net
+        assert version.head is not None
+        return version.head.coefficients is not None and not self.net
 
     def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
-        if isinstance(version.head, RidgeHead):  # the bits of a row do not depend on the others
-            return np.asarray(np.vecdot(phi, version.head.solved)[None])
-        return super().scores(version, rows, phi, arms)
+        assert version.head is not None
+        coefficients = version.head.coefficients
+        if coefficients is None:
+            return super().scores(version, rows, phi, arms)
+        # The bits of a row do not depend on the others.
+        return np.asarray(np.vecdot(phi, coefficients)[None])
 
     def shares(
         self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index

@@ -1,13 +1,17 @@
-"""What a policy kind is: one object that makes heads and turns contexts into probabilities."""
+"""What a kind of policy is made of: encoder, head and rule, which turn contexts into chances."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 
 import numpy as np
 
 from service.bandits.candidates import Candidates, DistinctArms
+from service.bandits.heads import KEPT_DRAWS
 from service.bandits.linalg import Index
+from service.bandits.makers import HeadMaker, Sizes
 from service.bandits.net import Net
 from service.bandits.rules import Formula, Scores, win_shares
 from service.bandits.settings import Training
@@ -63,28 +67,26 @@ class Rule(ABC):
 
 @dataclass(frozen=True)
 class Policy:
-    """A configured policy kind; its settings are converted once (`Kind.policy`).
+    """The parts of a kind; its settings are converted once (`Kind.policy`).
 
+    head        makes what is learned from every settlement; None: nothing is between trainings
     rule        scores, and shares of wins
-    per_arm     arms of equal features are told apart by their ids
-    disjoint    each arm has a head of its own
-    has_head    something is learned between trainings
+    net         whose features the head sees; None: it sees rows
     predicts    the net's own output is the mean, the head holds what is left of the reward
-    net         None: it has none
     training    when a net would be trained, even where the policy has none
+    in_order    rewards are learned in the order of their decisions (`service.bandits.order`)
     draws       of the bank
     bank_seed   of the bank; another seed gives other draws
     retrieve    arms a direction that are searched for where a request names none
     min_tries   settlements up to which arms are tried for their own sake
     """
 
+    head: HeadMaker | None
     rule: Rule
-    per_arm: bool
-    disjoint: bool
-    has_head: bool = True
-    predicts: bool = False
     net: Net | None = None
+    predicts: bool = False
     training: Training | None = None
+    in_order: bool = False
     draws: int = 1
     bank_seed: int = 0
     retrieve: int | None = None
@@ -93,7 +95,31 @@ class Policy:
     @property
     def learns(self) -> bool:
         """Whether rewards change what it shows."""
-        return self.has_head or self.net is not None
+        return self.head is not None or self.net is not None
+
+    @property
+    def sees_features(self) -> bool:
+        """Whether it looks at context and arm features at all."""
+        return self.net is not None if self.head is None else self.head.sees_features
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether each arm has a head of its own."""
+        return self.head is not None and self.head.disjoint
+
+    @cached_property
+    def per_arm(self) -> bool:
+        """Whether arms of equal features are told apart by their ids."""
+        return self.net is None if self.head is None else self.head.per_arm
+
+    def draw_numbers(self, sizes: Sizes) -> float:
+        """Count the numbers of the draws: of each weight of the first two layers under a mask, of
+        each arm, or of each column of a shared head in four forms."""
+        if self.net is not None and self.net.masks:
+            return 2.0 * self.net.masks * prod([*self.net.hidden, 1][:2])
+        if self.per_arm:
+            return float(min(sizes.arms * self.draws, KEPT_DRAWS))
+        return 4.0 * sizes.columns * self.draws
 
     def propensities(
         self, version: Version, contexts: Array, candidates: Candidates

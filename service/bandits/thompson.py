@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.bandits.heads import Array, BetaHead, DisjointRidgeHead
-from service.bandits.heads.gaussian import GaussianHead
-from service.bandits.heads.win_probabilities import TABLE
+from service.bandits.heads import Array
 from service.bandits.linalg import Index
 from service.bandits.policy import Rule
 from service.bandits.version import Version
@@ -32,16 +30,15 @@ class ThompsonSampling(Rule):
         return np.asarray(center + self.scale * (draws - center))
 
     def batches(self, version: Version) -> bool:
-        return isinstance(version.head, GaussianHead) and not version.predicts
+        assert version.head is not None
+        return version.head.posterior is not None and not version.predicts
 
     def shares(
         self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
     ) -> Array:
-        head, bank, scale = version.head, version.bank, self.scale
-        if isinstance(head, GaussianHead) and not version.predicts:
-            return head.posterior.win_shares(phi, like, bank, scale)
-        if isinstance(head, BetaHead) and scale == 1.0:
-            return head.win_shares(arms, bank)[None]
-        if isinstance(head, DisjointRidgeHead) and len(arms) * bank.draws > TABLE:
-            return head.win_shares(phi, arms, bank, scale)[None]
+        assert version.head is not None
+        if not version.predicts:
+            found = version.head.win_shares(phi, arms, like, version.bank, self.scale)
+            if found is not None:
+                return found
         return super().shares(version, rows, phi, arms, like)

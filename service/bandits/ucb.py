@@ -2,10 +2,12 @@
 kinds have: x^T mu + alpha sigma_hat sqrt(x^T S x) (Li et al. 2010; Chu et al. 2011)."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
-from service.bandits.heads import Array, Head, RidgeHead
+from service.bandits.heads import Array, Head
+from service.bandits.heads.gaussian import Gaussian
 from service.bandits.linalg import Index
 from service.bandits.policy import Rule
 from service.bandits.rules import highest
@@ -24,37 +26,46 @@ class UpperBound(Rule):
 
     draws = 1
 
-    def __init__(self, alpha: float | None, *, net: bool, per_arm: bool) -> None:
-        self.alpha, self.net, self.per_arm = alpha, net, per_arm
-        self.away = ANYTIME if alpha is None else alpha
+    def __init__(
+        self, alpha: float | Literal["anytime"], *, net: bool = False, per_arm: bool = False
+    ) -> None:
+        self.alpha = None if alpha == "anytime" else alpha
+        self.net, self.per_arm = net, per_arm
+        self.away = ANYTIME if self.alpha is None else self.alpha
 
     def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
         head = version.head
         assert head is not None
-        if isinstance(head, RidgeHead):
-            return head.level + self._of_ridge(version, head, phi, min(phi.shape))[None]
+        if (shared := head.posterior) is not None:
+            return shared.level + self._of_shared(version, shared, phi, min(phi.shape))[None]
         return self.bound(head, phi, version.mean(phi, arms), head.width(phi, arms), arms)
 
     def batches(self, version: Version) -> bool:
-        return isinstance(version.head, RidgeHead) and not version.predicts
+        assert version.head is not None
+        return version.head.posterior is not None and not version.predicts
 
     def shares(
         self, version: Version, rows: Array, phi: Array, arms: Sequence[str], like: Index
     ) -> Array:
-        head = version.head
-        if not isinstance(head, RidgeHead):
+        assert version.head is not None
+        shared = version.head.posterior
+        if shared is None:
             return super().shares(version, rows, phi, arms, like)
-        scores = self._of_ridge(version, head, phi, min(len(like), len(head.b)))
+        scores = self._of_shared(version, shared, phi, min(len(like), len(shared.mean)))
         return highest(scores.reshape(-1, len(like)), like)
 
-    def _of_ridge(self, version: Version, head: RidgeHead, phi: Array, rank: int) -> Array:  # (n,)
-        """Score rows that share a ridge head, above its level: widths and means in one product."""
-        (mean, variance), noise = head.posterior.spread(phi), head.posterior.noise
+    def _of_shared(
+        self, version: Version, shared: Gaussian, phi: Array, rank: int
+    ) -> Array:  # (n,)
+        """Score rows that share their weights, above the level: widths and means in one product."""
+        assert version.head is not None
+        (mean, variance), noise = shared.spread(phi), shared.noise
         if self.alpha is not None:
             width = np.sqrt(variance)
             width *= self.alpha * noise
         else:
-            bonus = np.log1p(variance * (head.n / rank))  # the terms of `anytime`, in place
+            held = version.head.held
+            bonus = np.log1p(variance * (held / rank))  # the terms of `anytime`, in place
             if self.net:
                 bonus *= NET_DOUBT
             bonus += FIRST_DOUBT

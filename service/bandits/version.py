@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from service.bandits.encoder import Encoder
-from service.bandits.heads import Bank, Head, LogisticHead
-from service.bandits.heads.averaged import AveragedHead
+from service.bandits.heads import Bank, Head
 from service.bandits.heads.base import (
     HeadHealth,
     Meta,
@@ -21,7 +21,6 @@ from service.bandits.heads.base import (
 from service.bandits.memory import Memory
 from service.bandits.order import Batch, DecisionOrder, Settlement
 from service.bandits.reward_scale import RewardScale
-from service.bandits.settings import PolicySettings
 from service.bandits.settled import SettledReward
 from service.features.schema import Array
 from service.features.view import View
@@ -42,6 +41,15 @@ WARM_UP_COST = 2**24
 LATE_FROM, PACE, MEASURED = 2_048, 8, 4
 """Settlements after which late members begin to learn those that were; how many of them they learn
 at each new one; the functions that they see are made from every so many."""
+
+
+class Forgetting(NamedTuple):
+    """How a policy forgets, as `Kind` has it. windowed: it has a window."""
+
+    gamma: float
+    decay_every: int
+    windowed: bool
+    change: bool
 
 
 class Version:
@@ -66,7 +74,6 @@ class Version:
     memory       settlements that the head can be rebuilt from: the latest under a window or a test
                  for changes, the first warm_up while the scaling is measured, and all while the
                  head awaits late members
-    trial        late members of the head, while they learn what is remembered
     without      decisions whose settlements are ignored
     order        in which the head learns; None: as rewards come
     """
@@ -78,7 +85,7 @@ class Version:
         encoder: Encoder,
         make_head: Callable[[Encoder, float], Head | None],
         limits: tuple[float, float],
-        settings: PolicySettings,
+        forgetting: Forgetting,
         bank: Bank,
         memory: Callable[[], Memory | None],
         order: DecisionOrder | None,
@@ -94,21 +101,20 @@ class Version:
         self.rewarded = scale(limits)
         self._first_view, self._new_memory = view, memory
         self.memory = self._memory()
-        self.trial: AveragedHead | None = None
         self.order = order
-        self._remembers = settings.window is not None or settings.change
+        self._remembers = forgetting.windowed or forgetting.change
         self.columns = encoder.features(view.width)
         self.warm_up = WARM_UP
-        members = getattr(settings, "members", 1)
-        while self.warm_up * self.columns**2 * members > WARM_UP_COST:
+        matrices = 1 if self.head is None else self.head.matrices
+        while self.warm_up * self.columns**2 * matrices > WARM_UP_COST:
             if self.warm_up == SHORTEST_WARM_UP:
                 break
             self.warm_up //= 2
         self.scaled_on = self.warm_up if view.scaling is None else 0
         self.late = False
-        self._decay_every = settings.decay_every
-        self._share = settings.gamma**settings.decay_every
-        self._windowed = settings.window is not None
+        self._decay_every = forgetting.decay_every
+        self._share = forgetting.gamma**forgetting.decay_every
+        self._windowed = forgetting.windowed
         self.trained_to = self.rewards = self.begins = self.settled = 0
         self.decays: list[int] = []
         self.doubt = 1.0
@@ -116,7 +122,7 @@ class Version:
 
     @property
     def _awaits_late(self) -> bool:
-        return isinstance(self.head, AveragedHead) and self.head.awaits_late
+        return self.head is not None and self.head.awaits_late
 
     def _memory(self) -> Memory | None:
         return Memory(self.view.schema.width) if self._awaits_late else self._new_memory()
@@ -159,7 +165,8 @@ class Version:
     @property
     def width_unit(self) -> float:
         """What a width of 1 of the head stands for: of a logistic head the logit, else rewards."""
-        return 1.0 if isinstance(self.head, LogisticHead) else self.rewarded.span
+        span = self.rewarded.span
+        return span if self.head is None else self.head.unit(span)
 
     # -- learn ---------------------------------------------------------------------------------
 
@@ -170,7 +177,7 @@ class Version:
         anew, batches = self.order.take(event, outcomes)
         if anew:
             self.head = self._new_head()
-            self.memory, self.trial = self._memory(), None
+            self.memory = self._memory()
             self.view, self.late = self._first_view, False
             self.scaled_on = self.warm_up if self.view.scaling is None else 0
             self.settled, self.decays = 0, []
@@ -205,8 +212,9 @@ class Version:
     def _heads(self, key: str, arm: str) -> list[Head]:
         """Return the head, and the late members' if they have learned this settlement."""
         assert self.head is not None
-        if self.trial is not None and self.memory is not None and self.memory.was_read(key, arm):
-            return [self.head, self.trial]
+        trial = self.head.trial
+        if trial is not None and self.memory is not None and self.memory.was_read(key, arm):
+            return [self.head, trial]
         return [self.head]
 
     def _rescale(self, fresh: int) -> None:
@@ -234,33 +242,29 @@ class Version:
     def _rehearse(self, fresh: int) -> None:
         """Have late members learn some of what is remembered; once they know it all, they join."""
         memory, head = self.memory, self.head
-        if memory is None or len(memory) < LATE_FROM or not isinstance(head, AveragedHead):
+        if memory is None or head is None or self._remembers or len(memory) < LATE_FROM:
             return
         if head.awaits_late:
-            if self.trial is None:
-                self.trial, memory.read = self.new_trial(), 0
-                self.trial.begin_late(self.phi(memory.x[::MEASURED]))
-            self._teach(self.trial, head, memory, PACE * fresh)
+            if head.trial is None:
+                memory.read = 0
+                head.begin_trial(self.phi(memory.x[::MEASURED]))
+            self._teach(head, memory, PACE * fresh)
             if memory.read < len(memory):
                 return
-            head.take(self.trial)
-        self.trial = None
+        head.end_trial()
         if self.scaled_on == self.warm_up:
             self.memory = None
 
-    def new_trial(self) -> AveragedHead:
-        """Return an empty head for late members, to which imports are as other settlements."""
-        head = self.head
-        assert isinstance(head, AveragedHead)
-        return head.new()
-
-    def _teach(self, trial: AveragedHead, head: AveragedHead, memory: Memory, count: int) -> None:
-        trial.meet(head)
+    def _teach(self, head: Head, memory: Memory, count: int) -> None:
+        """Imports are as other settlements to late members."""
         start, stop = memory.read, min(memory.read + count, len(memory))
         phi = self.phi(memory.x[start:stop])
-        for x, row in zip(phi, range(start, stop), strict=True):
-            reward, weight = self.rewarded(memory.rewards[row]), memory.weights[row]
-            trial.observe(Observation(memory.arms[row], x, reward, memory.keys[row], weight))
+        arms, keys = memory.arms, memory.keys
+        rewards, weights = memory.rewards, memory.weights
+        head.rehearse(
+            Observation(arms[row], x, self.rewarded(rewards[row]), keys[row], weights[row])
+            for x, row in zip(phi, range(start, stop), strict=True)
+        )
         memory.read = stop
 
     def use(self, view: View, scaled_on: int | None = None) -> None:
@@ -388,8 +392,6 @@ class Version:
             arrays["scaling"] = self.view.scaling.values
         if self.head is not None:
             arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
-        if self.trial is not None:
-            arrays |= {f"trial.{name}": array for name, array in self.trial.arrays().items()}
         if self.without:
             arrays["without"] = pack_names(sorted(self.without))
         if self.memory is not None:
@@ -409,9 +411,6 @@ class Version:
             self.head.restore(own)
         self.use(view, int(meta["scaled_on"]))
         self.late = bool(meta["late"])
-        if own := part(arrays, "trial."):
-            self.trial = self.new_trial()
-            self.trial.restore(own)
         if self.memory is not None and (own := part(arrays, "memory.")):
             self.memory.restore(own)
         if self.order is not None:

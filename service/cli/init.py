@@ -1,8 +1,10 @@
 """forage init: write an experiment file to begin with, every setting explained."""
 
+import json
 import re
 import sys
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 from typer import Argument, Option
@@ -10,6 +12,23 @@ from typer import Argument, Option
 from service.errors import ConfigurationError
 
 TEMPLATE = Path(__file__).parents[1] / "definition" / "examples" / "experiment.toml"
+
+
+def rendered(name: str, file: str) -> str:
+    """Return the file for an experiment: the template, the names of all kinds of policies, and the
+    settings of those that the template does not mention."""
+    from service.bandits.kinds import KINDS
+
+    text = TEMPLATE.read_text(encoding="utf-8")
+    kinds = fill(" ".join(KINDS), 100, initial_indent="# kinds: ", subsequent_indent="#        ")
+    for kind, model in KINDS.items():
+        if re.search(rf"\b{kind}\b", text):
+            continue
+        text += f'#\n# [policies.{kind}]\n# kind = "{kind}"\n'
+        for setting, field in model.model_fields.items():
+            if setting != "kind" and not re.search(rf"\b{setting} = ", text):
+                text += f"# {setting} = {json.dumps(field.default)}  # {field.description}\n"
+    return text.replace("@NAME@", name).replace("@FILE@", file).replace("@KINDS@", kinds)
 
 
 def init(
@@ -38,7 +57,7 @@ def init(
     if not re.fullmatch(NAME, name):
         raise ConfigurationError("--name: letters, digits, '_', '.' and '-', at most 64")
     shown = "experiment.toml" if printed or not str(path).isprintable() else str(path)
-    content = TEMPLATE.read_text(encoding="utf-8").replace("@NAME@", name).replace("@FILE@", shown)
+    content = rendered(name, shown)
     if printed:
         print(content, end="")
         return 0

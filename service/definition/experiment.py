@@ -264,7 +264,8 @@ class Definition(Model):
         return changed
 
     def _check_policy(self, policy: AnyPolicy) -> None:
-        if not policy.sees_features:
+        parts = policy.policy()
+        if not parts.sees_features:
             return
         names = self.features_of(policy)
         if not names:
@@ -272,9 +273,9 @@ class Definition(Model):
         if twice := repeated(CROSS.join(parts_of(name)) for name in names):
             raise ValueError(f"features: given more than once: {listed(twice)}")
         for name in names:
-            parts = parts_of(name)
-            self.features.expect_known(parts, f"feature {name!r}")
-            if policy.own_heads and any(part in self.features.arm for part in parts):
+            seen = parts_of(name)
+            self.features.expect_known(seen, f"feature {name!r}")
+            if parts.disjoint and any(part in self.features.arm for part in seen):
                 raise ValueError(f"feature {name!r}: a disjoint policy sees the context only")
 
     def features_of(self, policy: Kind) -> list[str]:

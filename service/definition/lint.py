@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from service.bandits.kinds import AnyPolicy
-from service.bandits.kinds.base import Ridge
+from service.bandits.kinds.base import Featured
 from service.definition.experiment import Definition
 from service.features.declaration import (
     CROSS,
@@ -142,15 +142,16 @@ def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
         return
     parts = [set(name.split(CROSS)) for name in names]
     context, arm = set(definition.features.context), set(definition.features.arm)
-    keys = ("features",) if getattr(policy, "features", None) else ()
-    linear = isinstance(policy, Ridge) and not policy.has_net
+    keys = ("features",) if isinstance(policy, Featured) and policy.features else ()
+    kind = policy.policy()
+    linear = kind.net is None and kind.head is not None and kind.head.linear
     if linear and not any(_is_constant(definition.features, each) for each in parts):
         yield (
             keys,
             "without 'intercept' the mean of all rewards counts as exact, and the policy is too "
             "sure of what it knows: add it",
         )
-    if policy.own_heads:
+    if kind.disjoint:
         width = View(Schema(definition.features), names).width
         size = 8 * width * width * len(definition.arms)
         if size > HEADS_BYTES:
@@ -159,12 +160,12 @@ def _sight(definition: Definition, policy: AnyPolicy) -> Iterator[Warned]:
                 f"a head for each of {len(definition.arms):,} arms over {width:,} columns takes "
                 f"{size / (1 << 30):,.0f} GiB",
             )
-    elif policy.per_arm:  # it tells arms apart by their ids
+    elif kind.per_arm:  # it tells arms apart by their ids
         return
     elif not any(part & arm for part in parts):
         yield keys, "it sees nothing of the arms, so that all look alike to it"
     elif (
-        not policy.has_net
+        kind.net is None
         and any(part & context for part in parts)
         and not any(part & context and part & arm for part in parts)
     ):

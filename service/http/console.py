@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from service import __version__
-from service.bandits.settings import Share
+from service.bandits.kinds.fields import Share
 from service.features.declaration import Name
 from service.http.dependencies import (
     AuthorDep,

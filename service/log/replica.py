@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from math import inf
 from typing import NamedTuple
@@ -103,6 +103,7 @@ class Replica:
     losses         times that the log had lost events or decision rows
     lost_to        the last position that this process knows to have been lost
     unlogged       losses not yet logged
+    erased         positions that staged versions pass over, beside those erased before them
     """
 
     def __init__(
@@ -112,8 +113,10 @@ class Replica:
         changed: ChangedExperiments | None = None,
         lock: asyncio.Lock | None = None,
         watcher: Watcher | None = None,
+        erased: Set[int] = frozenset(),
     ) -> None:
         self._store, self._watcher = store, watcher or Watcher()
+        self._erased = erased
         self._changed = changed or ChangedExperiments()
         self.lock = lock or asyncio.Lock()
         self.state, self.digest = state, state.digest
@@ -445,22 +448,20 @@ class Replica:
         """Fold the events since its watermark into a staged version, in slices. Raises LogGap where
         one is missing."""
         while (staged := learner.staged) and staged.folded_to < self.state.position:
-            if staged.gone is None:
-                staged.gone = await self._gone(staged)
-                continue
             after, upto = staged.folded_to, self.state.position
+            gone = self._erased | await self._gone(staged)
             async for position, event in replay(
                 self._store, self.name, after, upto=upto, skips=self.skips, dense=True
             ):
                 if learner.staged is not staged:
                     break
                 if position == staged.folded_to + 1:  # another call may bring it on meanwhile
-                    self.state.catch_up(learner, position, event)
+                    self.state.catch_up(learner, position, event, gone)
             if staged.folded_to == after and learner.staged is staged:
                 raise LogGap(f"experiment {self.name}: the log lacks position {after + 1}")
 
     async def _gone(self, staged: Staged) -> set[int]:
-        """Positions erased between a version's watermark and its staging."""
+        """Positions that were erased before a version was staged, of those it has yet to fold."""
         erased = erasures(self._store, self.name, staged.folded_to, staged.position)
         return {position async for event in erased for position in event.positions}
 

@@ -216,7 +216,9 @@ async def plan(
             f"Decisions stay for {kept_s / DAY_S:,.3g} days, not {days:,.3g}: as long as they can "
             "be rewarded (`wait_seconds` and `accept_seconds`)."
         )
-    if nets := [name for name, policy in definition.policies.items() if policy.has_net]:
+    if nets := [
+        name for name, policy in definition.policies.items() if policy.policy().net is not None
+    ]:
         notes.append(
             f"Events stay as long as a net may train on them ({', '.join(nets)}): "
             f"{gigabytes(rate * DAY_S * parts[1].bytes)} more each day after that."

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import httpx
 
-from service.bandits.version import Version
 from service.errors import ConfigurationError, NotFound, StoreUnavailable
 from service.log.reading import Progress, Say, reading, single_experiment
 from service.log.replay import row_pages
@@ -24,7 +23,7 @@ from service.state.artifacts import pack_artifact
 from service.state.decisions import Decision, decode_decision
 from service.state.fold import State
 from service.state.learner import Learner
-from service.training.settlements import TrainingSet, collect
+from service.training.settlements import collect
 
 REBUILD_ACTIVATION_SECONDS, REBUILD_POLL_SECONDS = 60.0, 0.2
 
@@ -112,7 +111,7 @@ def _chosen(state: State, policies: Sequence[str] | None) -> list[Learner]:
 
 def _fault(learner: Learner) -> str | None:
     """Say why a head cannot be rebuilt; None: it can."""
-    if not learner.policy.has_head:
+    if learner.policy.head is None:
         return "has no head"
     return None if learner.settings.learning else "is frozen: set learning to true first"
 
@@ -148,7 +147,7 @@ async def rebuild(store: Store, state: State, learner: Learner, without: frozens
             f"experiment {state.name}: the log no longer holds the beginning of {learner.name}'s "
             "head, so it cannot be rebuilt"
         ) from fault
-    version = _version(learner, history, learner.next_version[1], without)
+    version = learner.rebuilt(learner.active.encoder, history, learner.view)
     artifact = pack_artifact(*learner.describe(version))
     return Rebuilt(
         experiment=state.name,
@@ -159,25 +158,6 @@ async def rebuild(store: Store, state: State, learner: Learner, without: frozens
         left_out=history.left_out,
         net=learner.active.number if learner.active.encoder.trained else None,
     )
-
-
-def _version(
-    learner: Learner, history: TrainingSet, number: int, without: frozenset[str]
-) -> Version:
-    """Fold a head over the settlements, in the features of the active version."""
-    active = learner.active
-    version = learner.version(number, active.encoder)
-    version.use(active.view, active.scaled_on)
-    version.rewarded = active.rewarded
-    version.doubt = active.doubt
-    windowed = learner.settings.window is not None
-    version.refold(history.memory, history.watermark + 1 if windowed else history.begins)
-    version.order = history.order
-    version.trained_to, version.without = history.watermark, without
-    version.rewards = active.rewards if active.number else history.rewards
-    if version.memory is not None:
-        version.memory = history.memory.copy().limited(learner.memory_limit)
-    return version
 
 
 async def hand_over(url: str, headers: Mapping[str, str] | None, rebuilt: Rebuilt) -> None:

@@ -245,7 +245,7 @@ class Admin:
             schema.encode_arm(features, f"arms.{arm}")
         for name, policy in definition.policies.items():
             widths = {}
-            if policy.sees_features:
+            if policy.policy().sees_features:
                 view = View(schema, definition.features_of(policy))
                 widths["features"] = view.width
                 if view.fault:
@@ -419,7 +419,7 @@ def _judged(learner: Learner, artifact: bytes, x: Array) -> tuple[Version, Meta]
     Invalid."""
     with np.errstate(all="ignore"):  # what overflows is refused
         meta = read_meta(artifact)
-        if not learner.settings.has_net and not meta.get("without"):
+        if learner.policy.net is None and not meta.get("without"):
             raise Invalid(
                 "has no net: it takes no version but one that was rebuilt without decisions",
                 path="policy",

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from service.bandits import rules
 from service.bandits.candidates import Candidates
-from service.bandits.heads.averaged import AveragedHead
+from service.bandits.heads import Effects
 from service.bandits.version import Version
 from service.features.declaration import CROSS, INTERCEPT
 from service.features.schema import Array
@@ -73,8 +73,8 @@ def attributions(
     if version.head is not None:
         for row, width in zip(found, version.head.width(phi, candidates.ids), strict=True):
             row.width = version.width_unit * float(width)
-    if isinstance(version.head, AveragedHead):
-        _add_opinions(found, version, version.head.opinions(phi, candidates.ids))
+        if opinions := version.head.opinions(phi, candidates.ids):
+            _add_opinions(found, version, opinions)
     scores = learner.score(context, candidates)
     shares = rules.probabilities(scores)
     for index, row in enumerate(found):
@@ -104,13 +104,12 @@ def _moved(learner: Learner, context: Array, candidates: Candidates, index: int)
     """Return what moved the mean, the largest first. Of a linear head the parts add up to the mean
     less the level that all arms start at, with the smallest ones as one; of a net they do not."""
     row = learner.view.design(context[None], candidates.x[[index]])[0]
-    if isinstance(head := learner.active.head, AveragedHead):
-        parts = _effects(learner, head, row, candidates.ids[index])
-    else:
-        parts = _losses(learner, row, candidates.ids[index])
+    head, arm = learner.active.head, candidates.ids[index]
+    effects = None if head is None else head.effects(row, arm)
+    parts = _losses(learner, row, arm) if effects is None else _named(learner, effects, row)
     parts.sort(key=lambda part: -abs(part.contribution))
     found, others = parts[:MOST_FEATURES], parts[MOST_FEATURES:]
-    if others and not learner.settings.has_net:
+    if others and learner.policy.net is None:
         total = sum(part.contribution for part in others)
         found.append(Moved(feature=None, contribution=total))
     return found
@@ -142,21 +141,21 @@ def _losses(learner: Learner, row: Array, arm: str) -> list[Moved]:
     ]
 
 
-def _effects(learner: Learner, head: AveragedHead, row: Array, arm: str) -> list[Moved]:
+def _named(learner: Learner, found: Effects, row: Array) -> list[Moved]:
     """Return the parts of an averaged mean: what is the arm's whatever the features, each feature,
     and each cross of a feature of the context with one of the arm, under its own name."""
-    found, span = head.effects(row, arm), learner.active.rewarded.span
     groups = [each for each in _groups(learner, row) if each[0] != INTERCEPT]
     sums = {INTERCEPT: found.constant}
     sums |= {name: float(found.columns[columns].sum()) for name, columns in groups}
     of_context, of_arm = (
         [(name, (columns.start <= side) & (side < columns.stop)) for name, columns in groups]
-        for side in head.sides
+        for side in found.sides
     )
     for name, rows in of_context:
         for other, columns in of_arm:
             if rows.any() and columns.any():
                 sums[name + CROSS + other] = float(found.crosses[rows][:, columns].sum())
+    span = learner.active.rewarded.span
     return [Moved(feature=name, contribution=span * part) for name, part in sums.items()]
 
 

@@ -148,7 +148,7 @@ class MetricsCollector(Collector):
             yield "forage_head_condition_number", health.condition_number
         yield "forage_model_version", version.number
         yield "forage_trained_to_position", version.trained_to
-        if learner.settings.has_net:
+        if learner.policy.net is not None:
             yield "forage_training_overdue_seconds", self._overdue(key, learner)
 
     def _drift(self, state: State, policy: str) -> Iterator[tuple[str, float]]:

@@ -4,7 +4,7 @@ Live service, recovery, replicas and the trainer all call `apply`, an event at a
 A snapshot is a saved fold: `snapshot` and `restore` keep every bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TypeGuard
 
 import numpy as np
@@ -42,7 +42,7 @@ from service.state.events import (
     outcomes,
 )
 from service.state.examination import Examination
-from service.state.learner import Learner, Staged
+from service.state.learner import Learner
 from service.state.reward_statistics import ArmRewardSums, RewardSums
 from service.state.snapshot import Snapshot
 from service.state.succession import obstacle, succeed
@@ -128,16 +128,20 @@ class State:
         self.position = position
         self.log_time = max(self.log_time, event.at)
 
-    def catch_up(self, learner: Learner, position: int, event: AnyEvent) -> None:
+    def catch_up(
+        self, learner: Learner, position: int, event: AnyEvent, gone: Container[int]
+    ) -> None:
         """Fold an event that the state already holds into a staged version.
 
-        Raises LogGap where it has been erased since.
+        gone   positions whose events had been erased when it was staged: no process folds them
+               into it, whether it reads the event or the tombstone
+
+        Raises LogGap where the event has been erased since.
         """
         staged = learner.staged
         assert staged is not None
-        assert staged.gone is not None
         assert position == staged.folded_to + 1 <= self.position
-        if position in staged.gone or position in self.skips:
+        if position in gone or position in self.skips:
             pass
         elif isinstance(event, Tombstone):
             raise _erased(self.name, position)
@@ -357,7 +361,7 @@ class State:
             return  # a definition came between: the version is for another head
         if artifact is None:
             raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
-        learner.staged = Staged(read_artifact(learner, artifact), event.watermark, position)
+        learner.stage(read_artifact(learner, artifact), event.watermark, position)
 
     def _activate(self, position: int, event: VersionActivated) -> None:
         learner = self.learners.get(event.policy)

@@ -6,10 +6,8 @@ measured peak of a process that learns, decides and takes a snapshot.
 
 from collections.abc import Collection
 
-from service.bandits.heads import DisjointRidgeHead, GradientHead
-from service.bandits.heads.averaged import AveragedHead
-from service.bandits.heads.averaged_informed import InformedHead
-from service.bandits.kinds.base import Sizes
+from service.bandits.heads import Head
+from service.bandits.makers import Sizes
 from service.bandits.order import MOST, MOST_NUMBERS
 from service.bandits.version import Version
 from service.definition.experiment import Definition
@@ -42,10 +40,11 @@ def footprint(
     found = {"arms": arms * (ARM + raw + 3 * NUMBER * schema.arm.width)}
     for name, policy in definition.serving.items():
         columns = arm_columns = 0
-        if policy.sees_features:
+        parts = policy.policy()
+        if parts.sees_features:
             view = View(schema, definition.features_of(policy))
             columns, arm_columns = view.width, view.arm_only
-        net = policy.policy().net
+        net, head = parts.net, parts.head
         sizes = Sizes(
             columns=net.columns(columns) if net else columns,
             parameters=net.parameters(columns) if net else 0,
@@ -55,13 +54,15 @@ def footprint(
             heads=max(arms, heads),
         )
         numbers = 6.0 * sizes.parameters  # of the trained and the untrained net, and of one to come
-        numbers += policy.head_numbers(sizes) * (1 + (name in twins))
-        numbers += policy.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
+        numbers += head.numbers(sizes) * (1 + (name in twins)) if head else 0.0
+        numbers += parts.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
         if kept := (
-            policy.window or (REMEMBERED if policy.change else 0) or policy.remembered(sizes)
+            policy.window
+            or (REMEMBERED if policy.change else 0)
+            or (head.remembered(sizes) if head else 0)
         ):
             numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
-        if policy.in_order:
+        if parts.in_order:
             numbers += min(MOST * schema.width, MOST_NUMBERS) + MOST * SETTLEMENT / NUMBER
         found[f"policies.{name}"] = int(NUMBER * numbers)
     return found
@@ -74,21 +75,17 @@ def footprint_of(state: State) -> dict[str, int]:
 
 def heads_of(state: State) -> int:
     """Arms with a head of their own; removed ones keep theirs."""
-    heads = (learner.active.head for learner in state.learners.values())
-    return max(
-        (head.count for head in heads if isinstance(head, DisjointRidgeHead | AveragedHead)),
-        default=0,
-    )
+    return max((head.count for head in _heads(state).values()), default=0)
 
 
 def twins_of(state: State) -> list[str]:
     """Policies that imports taught."""
+    return [name for name, head in _heads(state).items() if head.twin]
+
+
+def _heads(state: State) -> dict[str, Head]:
     heads = {name: learner.active.head for name, learner in state.learners.items()}
-    return [
-        name
-        for name, head in heads.items()
-        if isinstance(head, InformedHead) and head.plain is not None
-    ]
+    return {name: head for name, head in heads.items() if head is not None}
 
 
 def expect_room(quota: int, state: State, definition: Definition, arms: int) -> None:
@@ -112,11 +109,5 @@ def decision_bytes(version: Version, draws: int, arms: int, slots: int) -> float
         each += version.bank.draws
     if slots > 1:
         each += RANKED * max(draws, 1)
-    match head:
-        case DisjointRidgeHead():
-            each += 2 * version.columns**2
-        case GradientHead():
-            each += version.encoder.layout.parameters + (arms if draws > 1 else 0)
-        case _:
-            pass  # other heads rank all arms by products with one matrix
-    return float(NUMBER * arms * each)
+    own = 0.0 if head is None else head.decision_numbers(arms, draws)
+    return float(NUMBER * arms * (each + own))

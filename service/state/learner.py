@@ -12,7 +12,7 @@ import numpy as np
 from service.bandits.candidates import Candidates
 from service.bandits.change import Detector
 from service.bandits.encoder import Encoder
-from service.bandits.heads import Bank, Head, RidgeHead
+from service.bandits.heads import Bank, Head
 from service.bandits.heads.base import OUTSIDE, Meta, Stored, pack_names, part, unpack_names
 from service.bandits.kinds import AnyPolicy
 from service.bandits.memory import Memory
@@ -21,6 +21,7 @@ from service.bandits.networks import Network, dropout_masks
 from service.bandits.order import DecisionOrder
 from service.bandits.rules import Scores
 from service.bandits.settings import MOST_TRIES
+from service.bandits.training_set import TrainingSet
 from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
 from service.features.schema import Array, Schema
@@ -41,14 +42,11 @@ class Staged:
     """A version that holds events up to `folded_to` and does not serve yet.
 
     position   of the event that staged it
-    gone       earlier positions whose events had been erased by then: no process folds them into
-               it, whether it reads the event or the tombstone
     """
 
     version: Version
     folded_to: int
     position: int
-    gone: set[int] | None = None
 
 
 class Learner:
@@ -86,7 +84,7 @@ class Learner:
         self.history: list[Meta] = []
         self.tries: dict[str, int] = {}
         self.counted = 0
-        watched = settings.change and self.policy.has_head
+        watched = settings.change and self.policy.head is not None
         self.detector = self._new_detector() if watched else None
         self.changes = 0
         self.retrain: int | None = None
@@ -123,7 +121,7 @@ class Learner:
     def learned_from(self) -> int | None:
         """The number of rewards that its head holds, or its net was trained on; None: it never
         learns."""
-        if self.policy.has_head:
+        if self.policy.head is not None:
             return self.active.settled
         return None if self.policy.net is None else self.active.rewards
 
@@ -175,7 +173,8 @@ class Learner:
         """A version with an empty head."""
 
         def head(encoder: Encoder, span: float) -> Head | None:
-            return self.settings.make_head(encoder, self._view, self.name, span)
+            make = self.policy.head
+            return None if make is None else make.make(encoder, self._view, self.name, span)
 
         def memory() -> Memory | None:
             limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
@@ -187,12 +186,36 @@ class Learner:
             self._masked(encoder, number),
             head,
             self.limits,
-            self.settings,
+            self.settings.forgetting,
             self._bank(number),
             memory,
-            DecisionOrder(self.schema.width) if self.settings.in_order else None,
+            DecisionOrder(self.schema.width) if self.policy.in_order else None,
             predicts=self.policy.predicts,
         )
+
+    def rebuilt(
+        self, encoder: Encoder, history: TrainingSet, view: View, unseen: int | None = None
+    ) -> Version:
+        """Return the next version, whose head learned a history.
+
+        encoder   of the active version, or of a net that was fitted to the history
+        view      whose rows the encoder sees
+        unseen    first row of the history that a fitted net has not seen
+        """
+        active, memory = self.active, history.memory
+        fitted = encoder is not active.encoder
+        version = self.version(active.number + 1, encoder)
+        version.use(view, None if fitted else active.scaled_on)
+        version.rewarded = active.rewarded
+        version.doubt = 1.0 if fitted else active.doubt
+        windowed = self.settings.window is not None
+        version.refold(memory, history.watermark + 1 if windowed else history.begins, unseen)
+        version.order, version.without = history.order, history.without
+        version.trained_to = history.watermark
+        version.rewards = history.rewards if fitted or not active.number else active.rewards
+        if version.memory is not None:
+            version.memory = memory.limited(self.memory_limit)
+        return version
 
     def trained(self, network: Network, output: tuple[Array, Array]) -> Encoder:
         """An encoder with a fitted net beside this policy's cold one."""
@@ -213,7 +236,7 @@ class Learner:
         self, arms: Sequence[str], xs: Sequence[Sequence[float]], inline: Sequence[bool]
     ) -> list[float | None]:
         """Return the expected reward of each arm; None where the policy predicts none."""
-        if not self.policy.has_head:
+        if self.policy.head is None:
             return [None] * len(arms)
         means = self.active.expected(self.active.phi(np.array(xs)), arms).tolist()
         own = self.policy.per_arm
@@ -224,11 +247,13 @@ class Learner:
         `count` posterior draws that the seed chooses. Those of an upper bound are `alpha` times as
         far from the mean: with |z| = 1 the largest product is the bound."""
         version = self.active
-        assert isinstance(version.head, RidgeHead)
+        assert version.head is not None
+        posterior = version.head.posterior
+        assert posterior is not None
         bank = version.bank if version.bank.draws > count else self._directions
         draws = Random(seed).sample(range(bank.draws), count)
         part = self.view.context_part(context)
-        return version.head.directions(bank, draws, self.policy.rule.away) * part[:, None]
+        return posterior.directions(bank, draws, self.policy.rule.away) * part[:, None]
 
     @cached_property
     def _directions(self) -> Bank:
@@ -245,9 +270,10 @@ class Learner:
         if not self.learns_from(event.policy):
             return []
         found = outcomes(event)
-        if not (self.settings.per_arm and any(one.settled.inline for one in found)):
+        if not (self.policy.per_arm and any(one.settled.inline for one in found)):
             return found
-        if not (self.settings.shares_features and self._view.arm_only):
+        head = self.policy.head
+        if head is None or not (head.shares_features and self._view.arm_only):
             return [one for one in found if not one.settled.inline]
         return [_outside(one) if one.settled.inline else one for one in found]
 
@@ -328,6 +354,10 @@ class Learner:
         """Forget single settlements of erased decisions."""
         for version in self._versions(position):
             version.forget(decisions)
+
+    def stage(self, version: Version, folded_to: int, position: int) -> None:
+        """Take a version that is to catch up; position: of the event that says so."""
+        self.staged = Staged(version, folded_to, position)
 
     def activate(self, position: int, at: float) -> None:
         """Serve from the staged version."""

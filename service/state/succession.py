@@ -9,9 +9,6 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from service.bandits.heads.averaged import AveragedHead
-from service.bandits.heads.base import Stored
-from service.bandits.linalg import Index
 from service.bandits.version import WARM_UP
 from service.features.columns import base_meanings, places, taken, unknown, view_meanings
 from service.features.scaling import Scaling
@@ -31,14 +28,12 @@ def obstacle(kept: Learner, fresh: Learner) -> str:
     if head is not None and not head.standardises and kept.limits != fresh.limits:
         return "it learned rewards of another range"
     before, after = view_meanings(kept.view), view_meanings(fresh.view)
-    own = fresh.active.head
-    if isinstance(head, AveragedHead) and isinstance(own, AveragedHead):
-        return own.obstacle(head, places(before, after))
     if fresh.policy.net is not None and before != after:
         return "its net has other inputs"
-    if after and (places(before, after) < 0).all():
-        return "it saw none of its columns before"
-    return ""
+    own = fresh.active.head
+    if head is None or own is None:
+        return ""
+    return own.obstacle(head, places(before, after))
 
 
 def _head_settings(learner: Learner) -> dict[str, object]:
@@ -55,12 +50,10 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
     meta, arrays = kept.dump()
     old, new = base_meanings(kept.schema), base_meanings(fresh.schema)
     columns = places(view_meanings(kept.view), view_meanings(fresh.view))
-    arrays |= _averaged(kept, fresh, columns)
-    if "head.A" in arrays and fresh.policy.net is None:
-        ridge = float(fresh.settings.model_dump()["ridge"])
-        arrays["head.A"] = _precision(arrays["head.A"], columns, ridge)
-        for name in ("head.b", "head.s"):
-            arrays[name] = taken(arrays[name], columns)
+    head, own = kept.active.head, fresh.active.head
+    if head is not None and own is not None and fresh.policy.net is None:
+        own.follow(head, columns)
+        arrays |= {f"head.{name}": array for name, array in own.arrays().items()}
     for name, array in arrays.items():
         if name in ("memory.x", "order.x"):
             arrays[name] = taken(array, places(old, new), unknown(fresh.schema))
@@ -78,25 +71,6 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
     fresh.load({**meta, "births": [*kept.births, fresh.born]}, arrays)
     if fresh.settings.learning and not kept.settings.learning:
         fresh.active.begins = position
-
-
-def _averaged(kept: Learner, fresh: Learner, columns: Index) -> dict[str, Stored]:
-    """Arrays of an averaged head, and of its late members while they learn what was."""
-    found: dict[str, Stored] = {}
-    old, new = kept.active, fresh.active
-    heads = {"head": (old.head, new.head), "trial": (old.trial, old.trial and new.new_trial())}
-    for part, (head, own) in heads.items():
-        if isinstance(head, AveragedHead) and isinstance(own, AveragedHead):
-            own.follow(head, columns)
-            found |= {f"{part}.{name}": array for name, array in own.arrays().items()}
-    return found
-
-
-def _precision(a: Stored, columns: Index, ridge: float) -> Stored:  # (..., m, m) -> (..., k, k)
-    found = taken(np.swapaxes(taken(a, columns), -1, -2), columns)
-    new = np.flatnonzero(columns < 0)
-    found[..., new, new] = ridge
-    return np.swapaxes(found, -1, -2)
 
 
 def _strata(learner: Learner, meanings: Meanings) -> Meanings:

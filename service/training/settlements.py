@@ -1,10 +1,10 @@
 """A policy's settlements, read from the log: what nets are trained on and heads rebuilt from."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from service.bandits.memory import Memory
 from service.bandits.order import Batch, DecisionOrder
+from service.bandits.training_set import TrainingSet
 from service.errors import StoreUnavailable
 from service.log.replay import replay
 from service.log.stores import Store
@@ -23,24 +23,6 @@ from service.state.learner import Learner
 
 BIRTHS = (ExperimentDefined, PolicyReset)
 """Events from which on a policy's head holds what was settled, where they have its revision."""
-
-
-@dataclass
-class TrainingSet:
-    """A policy's settlements in log order, up to a count of rewards, reached at `watermark`.
-
-    begins     log position from which on none is missing: where the policy was born, later since
-               when a change of the world holds
-    left_out   settlements of the decisions that it is to be learned without
-    order      in which they are learned; it keeps what waits
-    """
-
-    memory: Memory
-    order: DecisionOrder | None
-    begins: int = 0
-    rewards: int = 0
-    watermark: int = 0
-    left_out: int = 0
 
 
 async def collect(
@@ -63,10 +45,10 @@ async def collect(
     async for position, event in replay(store, state.name):
         if isinstance(event, BIRTHS) and event.revision == learner.births[0]:
             width, settings = state.schema.width, learner.settings
-            order = DecisionOrder(width) if settings.in_order else None
-            training = TrainingSet(Memory(width, settings.window), order, position)
+            order = DecisionOrder(width) if learner.policy.in_order else None
+            training = TrainingSet(Memory(width, settings.window), order, position, gone)
         elif training is not None:
-            _take(training, position, event, state, learner, gone)
+            _take(training, position, event, state, learner)
         if training is not None and (
             position == state.position if count is None else training.rewards >= count
         ):
@@ -77,12 +59,7 @@ async def collect(
 
 
 def _take(
-    training: TrainingSet,
-    position: int,
-    event: AnyEvent,
-    state: State,
-    learner: Learner,
-    without: Collection[str],
+    training: TrainingSet, position: int, event: AnyEvent, state: State, learner: Learner
 ) -> None:
     """Take what an event says of a policy's settlements. Those that are left out count as rewards:
     a training falls due as it would."""
@@ -99,12 +76,12 @@ def _take(
         found = learner.outcomes(state.present(event))
         fresh = sum(one.was is None for one in found)
         training.rewards += fresh
-        training.left_out += fresh if event.decision in without else 0
+        training.left_out += fresh if event.decision in training.without else 0
         for decision, batch in _in_order(training, event, found, learner.settings.window):
-            if decision not in without:
+            if decision not in training.without:
                 _remember(training.memory, position, decision, batch)
     elif learner.learns_from(event.policy):
-        unseen = event.inline if learner.settings.per_arm else 0
+        unseen = event.inline if learner.policy.per_arm else 0
         training.rewards += event.rewards - unseen
 
 

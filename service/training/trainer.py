@@ -132,16 +132,8 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
     encoder = learner.trained(fitted.network, fitted.output)
     if encoder.gradient is not None:
         encoder = encoder.scaled(x)
-    version = learner.version(number, encoder)
-    version.use(view)
-    version.rewarded = learner.active.rewarded
-    version.trained_to, version.rewards = history.watermark, history.rewards
-    version.without = learner.active.without
-    begins = version.trained_to + 1 if learner.settings.window else history.begins
-    version.refold(memory, begins, fitted.unseen)
     rows = len(memory)
-    if version.memory is not None:
-        version.memory = memory.limited(learner.memory_limit)
+    version = learner.rebuilt(encoder, history, view, fitted.unseen)
     logger.info(
         "experiment %s: %s/%d trained on %d rewards in %d passes, validation loss %.4f",
         state.name,

@@ -5,9 +5,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pydantic import Field
 
 from service.bandits.kinds import KINDS
-from service.cli.init import TEMPLATE
+from service.bandits.kinds.lints import LinTs
+from service.cli.init import rendered
 from service.cli.program import main
 from service.definition.experiment import Definition, RewardRules, load_definition
 from service.features.declaration import Boolean, Categorical, Hashed, Numeric, Vector
@@ -35,7 +37,7 @@ def test_what_it_writes_is_served_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_every_setting_and_every_kind_is_in_it() -> None:
-    text = TEMPLATE.read_text()
+    text = rendered("shop", "shop.toml")
     named = set(re.findall(r"^(?:#: |# )?(\w+) = ", text, re.MULTILINE))
     for model in [*KINDS.values(), RewardRules, Numeric, Boolean, Categorical, Hashed, Vector]:
         for setting in model.model_fields:
@@ -46,9 +48,23 @@ def test_every_setting_and_every_kind_is_in_it() -> None:
         assert re.search(rf"\b{kind}\b", text)
 
 
+def test_a_kind_that_the_template_does_not_mention_is_in_it_with_its_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class MadeUp(LinTs):
+        temperature: float = Field(0.5, description="Of the scores.")
+
+    monkeypatch.setitem(KINDS, "made_up", MadeUp)  # type: ignore[arg-type]
+    text = rendered("shop", "shop.toml")
+    assert re.search(r"random\W+made_up$", text, re.MULTILINE)
+    assert text.endswith(
+        '# [policies.made_up]\n# kind = "made_up"\n# temperature = 0.5  # Of the scores.\n'
+    )
+
+
 def test_its_settings_at_their_default_are_those_of_the_models(tmp_path: Path) -> None:
     """What stands behind '#: ' changes nothing when it is taken into use."""
-    text = TEMPLATE.read_text().replace("@NAME@", "shop")
+    text = rendered("shop", "shop.toml")
     given = tomllib.loads(text)["policies"]["main"]
     plain = KINDS["lints"](kind="lints")
     body = text.partition("[policies.main]")[2].partition("[policies.random]")[0]

@@ -14,15 +14,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from service.bandits.kinds import KINDS
-from service.bandits.kinds.base import Featured, Network
-from service.bandits.settings import PolicySettings, Training
+from service.bandits.kinds.base import Featured, Kind
+from service.bandits.settings import Training
 from tests.docs.page import DOCS
 
 REFERENCE, POLICIES = DOCS / "experiment.md", DOCS / "policies.md"
 
 NET = ("hidden", "embedding")
+ON_A_NET = KINDS["neural_linear_ts"]
 SHARED = {*Featured.model_fields, *NET, "training"}
-"""Settings with a section for several kinds."""
+"""Settings with a section for several kinds; their usual defaults are those of `ON_A_NET`."""
 
 SAME = "As for the linear policies."
 
@@ -32,10 +33,7 @@ class Row:
 
     def __init__(self, model: type[BaseModel], name: str) -> None:
         self.name, self.field = name, model.model_fields[name]
-        said = (
-            base.model_fields.get(name) for base in model.__mro__ if issubclass(base, BaseModel)
-        )
-        self.meaning = next(field.description for field in said if field and field.description)
+        self.meaning = self.field.description or ""
         self.takes = _takes(_properties(model)[name])
 
     @property
@@ -94,7 +92,7 @@ def reference(model: type[BaseModel], names: Iterable[str]) -> str:
 
 def kinds() -> str:
     """A section for each kind: settings that it alone has, and where its default is another."""
-    usual = {name: Network.model_fields[name].default for name in SHARED}
+    usual = {name: ON_A_NET.model_fields[name].default for name in SHARED}
     sections = []
     for kind, model in KINDS.items():
         own = [
@@ -113,7 +111,7 @@ def overview() -> str:
     found: dict[tuple[str, str, str], list[str]] = {}
     meanings: dict[str, str] = {}
     own = [name for model in KINDS.values() for name in model.model_fields if name != "kind"]
-    for name in dict.fromkeys([*PolicySettings.model_fields, *own]):
+    for name in dict.fromkeys([*Kind.model_fields, *own]):
         for kind, model in KINDS.items():
             if name in model.model_fields:
                 row = Row(model, name)
@@ -146,9 +144,9 @@ def _listed(kinds: list[str]) -> str:
 
 TABLES = {
     REFERENCE: {
-        "common": reference(PolicySettings, PolicySettings.model_fields),
+        "common": reference(Kind, Kind.model_fields),
         "features": reference(Featured, ["features"]),
-        "net": reference(Network, NET),
+        "net": reference(ON_A_NET, NET),
         "training": reference(Training, Training.model_fields),
         "kinds": kinds(),
     },

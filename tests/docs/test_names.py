@@ -12,14 +12,12 @@ ROOT = Path(__file__).parents[2]
 LEFT = frozenset(
     {
         "CLIP",
-        "Choice",
         "ENOUGH",
         "Encoder",
         "FIRST_DOUBT",
         "Features",
         "LEAST",
         "NEGLIGIBLE",
-        "Network",
         "Number",
         "PRIOR",
         "QUIET",

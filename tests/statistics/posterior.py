@@ -31,7 +31,7 @@ def design_of(learner: Learner, context: Array, candidates: Candidates) -> Array
 def kinds_of(learner: Learner, phi: Array) -> Array:
     """(K,) which distinct arm each is: those of equal rows win together, unless they have a head
     of their own."""
-    if learner.settings.per_arm:
+    if learner.policy.per_arm:
         return np.arange(len(phi))
     return np.unique(phi.round(12), axis=0, return_inverse=True)[1].reshape(-1)
 
@@ -155,7 +155,7 @@ def point_scores(learner: Learner, context: Array, candidates: Candidates) -> Ar
         return np.asarray(said.mean(axis=0) + settings.alpha * said.std(axis=0))
     if kind == "static":
         return static_scores(learner, context, candidates)
-    if not settings.sees_features:
+    if not learner.policy.sees_features:
         return rates_of(learner, candidates)
     found = posterior_of(learner, context, candidates)
     if not hasattr(settings, "alpha"):
@@ -171,10 +171,10 @@ def alpha_of(learner: Learner, found: Posterior, phi: Array) -> Array:
     if alpha != "anytime":
         return np.full(len(phi), alpha)
     seen = found.held * (found.width / found.noise) ** 2
-    if learner.settings.per_arm:
+    if learner.policy.per_arm:
         return np.asarray(np.sqrt(1.0 + np.log1p(seen)))
     distinct = len(np.unique(kinds_of(learner, phi)))
-    doubt = 2.0 if learner.settings.has_net else 1.0
+    doubt = 2.0 if learner.policy.net is not None else 1.0
     return np.asarray(np.sqrt(0.25 + doubt * np.log1p(seen / distinct)))
 
 

@@ -147,7 +147,7 @@ def test_a_thompson_policys_probabilities_are_the_shares_of_a_million_draws(name
     p, learner = answer(policy(name)), policy(name)
     assert len(learner.active.bank.columns(["0"])[:, 0]) == 512
     assert worst_error(name, p) < 4
-    if not learner.settings.per_arm:
+    if not learner.policy.per_arm:
         assert np.array_equal(p[:5], p[5:])
 
 
@@ -256,7 +256,7 @@ def bank_probabilities(name: str, persona: int, draws: int, seeds: int) -> Array
     learner, candidates = policy(name), frozen().candidates
     head, phi = learner.active.head, rows_of(learner, context_of(persona), candidates)
     assert head is not None
-    arms = candidates.distinct_arms(learner.view, learner.settings.per_arm)
+    arms = candidates.distinct_arms(learner.view, learner.policy.per_arm)
     phi = phi[[candidates.row_of[arm] for arm in arms.ids]]
     found = []
     for seed in range(seeds):

@@ -269,12 +269,11 @@ def opened(policy: dict[str, Any]) -> Log:
 
 def catch_up(state: State, learner: Learner, records: list[Any]) -> None:
     while (staged := learner.staged) and staged.folded_to < state.position:
-        if staged.gone is None:
-            earlier = [event for event, _ in records[staged.folded_to : staged.position - 1]]
-            erased = [event for event in earlier if isinstance(event, Erased)]
-            staged.gone = {position for event in erased for position in event.positions}
+        earlier = [event for event, _ in records[staged.folded_to : staged.position - 1]]
+        erased = [event for event in earlier if isinstance(event, Erased)]
+        gone = {position for event in erased for position in event.positions}
         position = staged.folded_to + 1
-        state.catch_up(learner, position, records[position - 1][0])
+        state.catch_up(learner, position, records[position - 1][0], gone)
 
 
 def step(state: State, records: list[Any], *, eager: bool = False) -> None:

@@ -158,14 +158,14 @@ def test_they_join_once_they_have_learned_all_settlements_in_order() -> None:
     """To the same bits as members that saw the same functions from the beginning."""
     log = visited(LAST - 1)
     assert "late" not in names(head_of(log))
-    memory, trial = active(log).memory, active(log).trial
+    memory, trial = active(log).memory, head_of(log).trial
     assert memory is not None
     assert trial is not None
     visits(log, 1, seed=5)
     head = head_of(log)
     assert "late" in names(head)
-    assert (active(log).memory, active(log).trial) == (None, None)
-    straight = active(log).new_trial()
+    assert (active(log).memory, head_of(log).trial) == (None, None)
+    straight = head_of(log).new()
     straight._rows.join(head._rows)
     straight._start(trial.specs)
     for event, _ in log.records[1:]:
@@ -221,7 +221,7 @@ def test_after_imports_the_half_that_learned_them_has_late_members(count: int) -
     assert head.plain is not None
     assert (names(head)[-1] == "late") == (count > LAST)
     assert "late" not in names(head.plain)
-    trial = active(log).trial
+    trial = head_of(log).trial
     assert trial is None or not isinstance(trial, InformedHead)
     again = State.restore(log.state.snapshot())
     assert bits(again) == bits(log.state)
@@ -314,7 +314,7 @@ def test_a_head_that_starts_anew_starts_without_them(monkeypatch: pytest.MonkeyP
     visits(log, 1)
     memory = active(log).memory
     assert memory is not None
-    assert (len(memory), active(log).trial) == (1, None)
+    assert (len(memory), head_of(log).trial) == (1, None)
 
 
 @pytest.mark.parametrize("count", [FROM + 2, LAST + 5])
@@ -322,13 +322,12 @@ def test_a_head_that_starts_anew_starts_without_them(monkeypatch: pytest.MonkeyP
 def test_a_changed_definition_keeps_what_they_learned(count: int, columns: str) -> None:
     """While they learn, and after they joined. A new column is nothing to their functions."""
     log = visited(count, x=NUMBER, y=NUMBER)
-    version_before = active(log)
-    before = version_before.trial or head_of(log)
+    before = head_of(log).trial or head_of(log)
     x = np.array([[0.3, 0.0, 2.0], [-1.2, 0.0, 1.0]])
     seen, weights = before._rows.expansions["late"](x[:, :2]), before.weights
     random = before._rows.expansions["relu"](x[:, :2])
     log.define(definition(**dict.fromkeys(columns, NUMBER)))
-    after = active(log).trial or head_of(log)
+    after = head_of(log).trial or head_of(log)
     assert after is not before
     assert after.specs == before.specs
     assert np.array_equal(after.weights, weights)
@@ -415,7 +414,7 @@ def test_they_count_once_they_forecast_better_and_say_what_no_column_says() -> N
 def test_a_level_that_moved_while_they_learned_is_theirs_too() -> None:
     """What the others have moved by, and they have not, is taken off what they learned."""
     log = visited(LAST - 1)
-    head, trial = head_of(log), active(log).trial
+    head, trial = head_of(log), head_of(log).trial
     assert trial is not None
     head.moving.moved = 0.25
     rows = active(log).view.design(np.zeros((1, 2)), log.state.candidates.x)

@@ -1,5 +1,7 @@
 """The settings of every kind: defaults that need nothing said, and nonsense refused in words."""
 
+import re
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from pydantic import ValidationError
 from service.bandits.kinds import KINDS
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
+from service.features.model import Model
 from tests.unit.test_experiment import shop
 
 NETS = ["neural_linear_ts", "neural_linucb", "neural_ucb", "neural_ts", "neural_glm_ts",
@@ -25,7 +28,7 @@ def test_every_kind_needs_nothing_but_its_name_and_its_dump_is_itself(kind: str)
     assert parsed(policy.model_dump(mode="json")) == policy
     assert (policy.gamma, policy.decay_every) == (1.0, 20)
     assert (policy.window, policy.change) == (None, False)
-    assert policy.has_net == (policy.policy().net is not None) == (kind in NETS)
+    assert (policy.policy().net is not None) == (kind in NETS)
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -65,3 +68,22 @@ def test_a_setting_keeps_the_head_in_every_kind_that_has_it_or_in_none() -> None
     assert keep > {"share", "epsilon", "learning", "alpha", "draws", "training"}
     for kind, model in KINDS.items():
         assert model.keeps_head == keep & model.model_fields.keys(), kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_read_in_its_own_file_and_at_most_two_bases(kind: str) -> None:
+    own = [each for each in KINDS[kind].__mro__ if each.__module__.startswith("service.")]
+    assert len([each for each in own if each is not Model]) <= 3
+    assert "policy" in vars(KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_file_of_a_kind_begins_with_its_formula(kind: str) -> None:
+    said = import_module(KINDS[kind].__module__).__doc__ or ""
+    assert re.match(rf"`{kind}`: .*\.\n\n    \S", said)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_setting_of_a_kind_says_what_it_means(kind: str) -> None:
+    for name, field in KINDS[kind].model_fields.items():
+        assert field.description or name == "kind", name

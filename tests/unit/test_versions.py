@@ -1,5 +1,6 @@
 """Versions: staged, caught up, activated; and artifacts that do not fit refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 from msgspec import structs
 
 from service.bandits.encoder import COLD_SHARE
+from service.bandits.memory import Memory
+from service.bandits.training_set import TrainingSet
 from service.errors import Damaged, LogGap, UnknownSchema
 from service.serving.attributions import attributions
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
-from service.state.events import VersionActivated, VersionStaged
+from service.state.events import Learned, VersionActivated, VersionStaged
 from tests.support.tables import by_arm
 from tests.unit.folding import POLICIES, Log, bits, catch_up, head_of, opened, replay, shop
 
@@ -243,3 +246,58 @@ def test_a_cut_artifact_is_damaged_and_one_of_another_schema_unknown() -> None:
     meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
     with pytest.raises(UnknownSchema):
         read_artifact(learner, codec.pack(SNAPSHOT_SCHEMA + 1, meta, arrays))
+
+
+def history_of(log: Log, count: int) -> TrainingSet:
+    """The first rewards of `rewarded`, as they are read from the log."""
+    learner = log.state.learners["p"]
+    memory = Memory(log.state.schema.width)
+    for position, (event, _) in enumerate(log.records[1 : count + 1], 2):
+        assert isinstance(event, Learned)
+        for one in learner.outcomes(event):
+            memory.add(position, event.decision, one.settled)
+    without = frozenset({"left out"})
+    return TrainingSet(memory, None, 1, without, rewards=count, watermark=count + 1)
+
+
+def test_a_version_of_the_same_net_goes_on_from_the_training_of_that_net() -> None:
+    """Its next training falls due as it would have: at the double of 6 rewards, not of 8."""
+    log = opened(NEURAL)
+    rewarded(log, "p", 6)
+    log.stage("p")
+    log.activate("p")
+    rewarded(log, "p", 2)
+    learner = log.state.learners["p"]
+    learner.active.doubt, learner.active.scaled_on = 2.0, 8
+    history = history_of(log, 6)
+    history.rewards = 8
+    version = learner.rebuilt(learner.active.encoder, history, learner.view)
+    assert (version.number, version.rewards, version.trained_to) == (2, 6, 7)
+    assert (version.settled, version.begins, version.doubt) == (6, 1, 2.0)
+    assert version.without == {"left out"}
+    assert version.scaled_on == 8
+
+
+def test_a_version_of_a_fitted_net_counts_from_its_own_training() -> None:
+    log = opened(NEURAL)
+    rewarded(log, "p", 6)
+    log.stage("p")
+    log.activate("p")
+    learner = log.state.learners["p"]
+    learner.active.doubt = 2.0
+    history = history_of(log, 4)
+    encoder = replace(learner.active.encoder, gradient_scale=2.0)
+    version = learner.rebuilt(encoder, history, learner.view)
+    assert (version.number, version.rewards, version.trained_to) == (2, 4, 5)
+    assert (version.settled, version.doubt) == (4, 1.0)
+    assert version.scaled_on == version.warm_up
+
+
+def test_under_a_window_a_rebuilt_head_takes_corrections_of_what_it_remembers_alone() -> None:
+    log = opened(NEURAL | {"window": 3})
+    rewarded(log, "p", 6)
+    learner = log.state.learners["p"]
+    version = learner.rebuilt(learner.active.encoder, history_of(log, 6), learner.view)
+    assert version.begins == 8
+    assert version.memory is not None
+    assert (version.memory.limit, len(version.memory)) == (3, 3)

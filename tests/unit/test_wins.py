@@ -7,9 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.bandits import rules, thompson
+from service.bandits import rules
 from service.bandits.candidates import Candidates
-from service.bandits.heads import BetaHead, LogisticHead, Observation, RidgeHead, win_probabilities
+from service.bandits.heads import (
+    BetaHead,
+    LogisticHead,
+    Observation,
+    RidgeHead,
+    disjoint,
+    win_probabilities,
+)
 from service.bandits.heads.win_probabilities import Weights
 from service.bandits.networks import cold_network
 from service.definition.experiment import Definition
@@ -163,7 +170,7 @@ def test_popularitys_chances_are_those_of_its_table(
 def test_disjoint_draws_chances_are_those_of_their_table(
     arms: int, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thompson, "TABLE", 0)
+    monkeypatch.setattr(disjoint, "TABLE", 0)
     policy, candidates = learner("lints", disjoint=True, scale=scale), catalogue(arms, 0, 1)
     head = policy.active.head
     assert head is not None

@@ -20,10 +20,10 @@ x are the columns of the context, w those of the arm. The hybrid is that of Li e
 shared row, and what it leaves of the row predicts the rest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import sqrt
-from typing import NamedTuple
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -42,6 +42,7 @@ from service.bandits.heads.base import (
     part,
     unpack_names,
 )
+from service.bandits.heads.head import Effects, Head
 from service.bandits.heads.recursive import SINGULAR
 from service.bandits.heads.reward_sums import RewardSums
 from service.bandits.linalg import Array, Index, spectrum
@@ -206,28 +207,14 @@ class MovingLevel:
         self.sides = np.array(sides).reshape(2, 3)
 
 
-class Effects(NamedTuple):
-    """What adds up to the mean of a row, less the base at which all arms start.
-
-    constant   what no column moves: an arm's own, and what arms share
-    columns    (view.width,) of each column
-    crosses    (d, f) of each column of the context with each of the arm
-    """
-
-    constant: float
-    columns: Array
-    crosses: Array
-
-
-class AveragedHead:
+class AveragedHead(Head):
     """A `Head` of members; others may join. Rewards lie in [0, 1] or in any span of 1; rows are
     those of the view.
 
     settled   settlements that it learned, which count what is forgotten
+    trial     late members alone
     _speaks   (members,) whether they have a weight; the others learn, and wait
     """
-
-    standardises = True
 
     def __init__(self, view: View, key: str) -> None:
         self._made_of = view, key
@@ -236,6 +223,7 @@ class AveragedHead:
         self._arms = NameIndex()
         self.rewards, self.moving = RewardSums(), MovingLevel()
         self.settled = 0
+        self.trial: AveragedHead | None = None
 
     def _start(self, specs: Sequence[Spec]) -> None:
         """Have members of these kinds, which learned nothing."""
@@ -268,7 +256,6 @@ class AveragedHead:
 
     @property
     def awaits_late(self) -> bool:
-        """Whether late members are still to join."""
         few = self.count <= LATE_MEMBER_ARMS
         return few and self.separate and "late" not in self._rows.expansions
 
@@ -276,15 +263,23 @@ class AveragedHead:
         """Return a head over the same rows that learned nothing."""
         return AveragedHead(*self._made_of)
 
-    def begin_late(self, phi: Array) -> None:  # (n, view.width)
-        """Have late members alone, which see functions that these rows make."""
-        self._rows.measure(phi)
-        self._start(LATE_SPECS)
+    def begin_trial(self, phi: Array) -> None:  # (n, view.width)
+        self.trial = self.new()
+        self.trial._rows.measure(phi)
+        self.trial._start(LATE_SPECS)
 
-    def meet(self, head: "AveragedHead") -> None:
-        """Give rows to the arms of another head, in its order."""
-        for name in head._arms.by_name:
-            self._admit(name)
+    def rehearse(self, rows: Iterable[Observation]) -> None:
+        """Arms have their rows in the order of this head."""
+        assert self.trial is not None
+        for name in self._arms.by_name:
+            self.trial._admit(name)
+        for row in rows:
+            self.trial.observe(row)
+
+    def end_trial(self) -> None:
+        if self.trial is not None and self.awaits_late:
+            self.take(self.trial)
+        self.trial = None
 
     def _admit(self, name: str) -> int:
         """Return the row of an arm, a new one if it was not met before."""
@@ -317,11 +312,6 @@ class AveragedHead:
         self._speaks |= squares < squares[self._speaks].min()
 
     @property
-    def sides(self) -> tuple[Index, Index]:
-        """Columns of a row that are of the context, and those that are of the arm."""
-        return self._rows.context, self._rows.arm
-
-    @property
     def separate(self) -> bool:
         """Whether arms have a context and share nothing."""
         return self._rows.separate
@@ -347,8 +337,6 @@ class AveragedHead:
         return self._arms.of(arms) - 1
 
     def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
-        """Return means, widths, and how many times as uncertain each row is as what was shown, all
-        (B, K). phi: (B K, view.width), K arms in one context after another."""
         return self.spread_of(Seen(self._rows, phi, len(arms)), arms)
 
     def spread_of(self, seen: Seen, arms: Sequence[str]) -> tuple[Array, Array, Array]:
@@ -372,7 +360,7 @@ class AveragedHead:
         return self._kept
 
     def opinions(self, phi: Array, arms: Sequence[str]) -> list[tuple[str, float, Array]]:
-        """Return name, weight and means (K,) of each member that counts, in one context."""
+        """Of each member that counts."""
         seen, places = Seen(self._rows, phi, len(arms)), self._places(arms)
         found = []
         for index, share in zip(*self._counting, strict=True):
@@ -382,7 +370,6 @@ class AveragedHead:
         return found
 
     def effects(self, row: Array, arm: str) -> Effects:  # (view.width,)
-        """Divide the mean of a row among its columns and their crosses."""
         rows, [place] = self._rows, self._places([arm])
         x, w = row[rows.context], row[rows.arm]
         d, f = len(x), len(w)
@@ -401,7 +388,7 @@ class AveragedHead:
                 columns[rows.context] += share * shared[1 : 1 + d] * x
                 columns[rows.arm] += share * shared[1 + d : 1 + d + f] * w
                 crosses += share * rows.cross_weights(shared[1 + d + f :]) * np.outer(x, w)
-        return Effects(constant, columns, crosses)
+        return Effects(constant, columns, crosses, (rows.context, rows.arm))
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         return self._each(phi, arms)[0]
@@ -432,10 +419,6 @@ class AveragedHead:
     @property
     def held(self) -> float:
         return self.rewards.n
-
-    @property
-    def stale(self) -> int:
-        return 0
 
     # -- learn ---------------------------------------------------------------------------------
 
@@ -511,14 +494,10 @@ class AveragedHead:
     def distrust(self, factor: float) -> None:
         """There is no net whose errors could be too small."""
 
-    def obstacle(self, kept: "AveragedHead", columns: Index) -> str:
-        """Why it cannot go on from what another one learned; '' if it can. columns: where each
-        column of its view was, -1 for a new one."""
+    def obstacle(self, kept: Self, columns: Index) -> str:
         return self._rows.obstacle(kept._rows, columns)
 
     def follow(self, kept: "AveragedHead", columns: Index) -> None:
-        """Go on from what another one learned, where there is no `obstacle`. A column that was not
-        there was 0: it starts from the prior."""
         places = self._rows.places(kept._rows, columns)
         self._rows.keep(kept._rows, columns)
         self._arms = NameIndex(kept._arms.by_name)
@@ -530,6 +509,9 @@ class AveragedHead:
         self.settled = kept.settled
         for member, old in zip(self.members, kept.members, strict=True):
             member.follow(old, places)
+        if kept.trial is not None:
+            self.trial = self.new()
+            self.trial.follow(kept.trial, columns)
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -567,6 +549,8 @@ class AveragedHead:
         for number, member in enumerate(self.members):
             own = member.arrays(self.count)
             found |= {f"{number}.{name}": array for name, array in own.items()}
+        if self.trial is not None:
+            found |= {f"trial.{name}": array for name, array in self.trial.arrays().items()}
         return found
 
     def restore(self, arrays: dict[str, Stored]) -> None:
@@ -580,3 +564,7 @@ class AveragedHead:
         [self.settled] = arrays["settled"].tolist()
         for number, member in enumerate(self.members):
             member.restore(part(arrays, f"{number}."), self.count)
+        self.trial = None
+        if own := part(arrays, "trial."):
+            self.trial = self.new()
+            self.trial.restore(own)

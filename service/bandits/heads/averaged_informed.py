@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.bandits.heads.averaged import NEGLIGIBLE, AveragedHead, Effects
+from service.bandits.heads.averaged import NEGLIGIBLE, AveragedHead
 from service.bandits.heads.averaged_rows import Seen
 from service.bandits.heads.base import HeadHealth, Observation, Stored, part
+from service.bandits.heads.head import Effects
 from service.bandits.linalg import Array, Index
 from service.features.view import View
 
@@ -92,6 +93,7 @@ class InformedHead(AveragedHead):
             sum(share * found.constant for share, found in told),
             np.sum([share * found.columns for share, found in told], axis=0),
             np.sum([share * found.crosses for share, found in told], axis=0),
+            told[0][1].sides,
         )
 
     # -- learn ---------------------------------------------------------------------------------
@@ -100,6 +102,7 @@ class InformedHead(AveragedHead):
         if row.imported and self.plain is None:
             self.plain = self.new()
             self.plain.restore(super().arrays())
+            self.plain.trial = None  # late members join the half that imports taught
         error, noise = self.learn(row)
         if row.imported or self.plain is None:
             return
@@ -127,6 +130,10 @@ class InformedHead(AveragedHead):
             self.plain.follow(kept.plain, columns)
 
     # -- state ---------------------------------------------------------------------------------
+
+    @property
+    def twin(self) -> bool:
+        return self.plain is not None
 
     def health(self) -> HeadHealth:
         """Of the heavier half."""

@@ -1,4 +1,4 @@
-"""The Head protocol, and the bank of draws.
+"""What heads have in common, and the bank of draws.
 
 A head is what the rewards say, as sums `(A, b, rr, n)`, and what follows from them.
 
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -213,14 +213,6 @@ class HeadHealth:
         )
 
 
-def digest(head: "Head") -> str:
-    """A fingerprint of all of a head's bits: replicas at one position have the same."""
-    total = hashlib.sha256()
-    for name, array in sorted(head.arrays().items()):
-        total.update(name.encode() + np.ascontiguousarray(array).tobytes())
-    return total.hexdigest()[:32]
-
-
 def pack_names(names: Iterable[str]) -> Stored:
     """As JSON: numpy's own strings lose NUL characters at their end."""
     return np.frombuffer(json.dumps(list(names)).encode(), np.uint8)
@@ -255,54 +247,3 @@ class Observation(NamedTuple):
     key: str = ""
     weight: float = 1.0
     imported: bool = False
-
-
-class Head(Protocol):
-    """What a rule reads and the fold changes. Rows `phi` belong to `arms`, one to one.
-
-    standardises   it takes rewards of any level and unit; otherwise rewards in [0, 1]
-    """
-
-    @property
-    def standardises(self) -> bool: ...
-
-    @property
-    def held(self) -> float:
-        """Settlements that it holds, of all arms."""
-
-    def mean(self, phi: Array, arms: Sequence[str]) -> Array: ...  # (n, m) -> (n,)
-    def width(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
-        """Posterior standard deviation of each mean, in units of the reward."""
-
-    def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:  # (n,), (n,)
-        """Settlements that the head of each arm holds, and the noise of their rewards."""
-
-    def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array: ...  # (M, n)
-
-    @property
-    def stale(self) -> int:
-        """Matrices to factorise before the next read."""
-
-    def observe(self, row: Observation) -> None: ...
-    def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
-        """Change the reward of an observation from `was`; A and the weight stay. left: the share of
-        the observation that the decays since have left."""
-
-    def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        """Undo an observation, or as much of it as the row weighs; the decays since have left a
-        share `left`. Sums become what they were without it, but for rounding, and stay where that
-        would leave nothing of the prior (`removable`)."""
-
-    def decay(self, share: float) -> None:
-        """Count what is held for `share` of itself from now on; the prior stays whole."""
-
-    def distrust(self, factor: float) -> None:
-        """Multiply the unexplained squares by `factor`: the noise was learned from residuals of a
-        net that had seen these very rewards. Does nothing where no noise is learned."""
-
-    def health(self) -> HeadHealth: ...
-
-    def arrays(self) -> dict[str, Stored]:
-        """The whole state, exactly, for a snapshot; `restore` is the inverse."""
-
-    def restore(self, arrays: dict[str, Stored]) -> None: ...

@@ -15,6 +15,7 @@ from service.bandits.heads.base import (
     pack_names,
     unpack_names,
 )
+from service.bandits.heads.head import Head
 from service.bandits.heads.win_probabilities import TABLE, Value, independent, shares, winners
 from service.bandits.linalg import Index, spectrum_of
 
@@ -22,7 +23,7 @@ PRIOR = 2.0
 """alpha + beta before the first reward."""
 
 
-class BetaHead:
+class BetaHead(Head):
     """Clicks and misses of each arm, Beta(1, 1) before the first; the context has no part.
 
     A reward between 0 and 1 counts as that share of a click.
@@ -76,8 +77,6 @@ class BetaHead:
     def _of(self, arms: Sequence[str]) -> Array:  # (n, 2)
         return self._table[self._rows.of(arms)]
 
-    stale = 0
-
     @property
     def held(self) -> float:
         counts = self._counts
@@ -109,9 +108,12 @@ class BetaHead:
             kept = self._drawn[arm] = bank, bank.spread([arm], rising[None])[:, 0]
         return kept[1]
 
-    def win_shares(self, arms: Sequence[str], bank: Bank) -> Array:  # (n,)
-        """Return the shares of the draws that each arm wins. The latest are kept until a count
-        changes: no context has a part in them."""
+    def win_shares(
+        self, phi: Array, arms: Sequence[str], like: Index, bank: Bank, scale: float
+    ) -> Array | None:
+        """The latest are kept until a count changes: no context has a part in them."""
+        if scale != 1.0:
+            return None
         won = self._won
         if won is None or won[0] is not arms or won[1] is not bank:
             if len(arms) * bank.draws <= TABLE:
@@ -120,7 +122,7 @@ class BetaHead:
             else:
                 found = independent(bank.places(arms), self._quantiles_of(arms, bank))
             won = self._won = arms, bank, found
-        return won[2].copy()
+        return won[2][None].copy()
 
     def _quantiles_of(self, arms: Sequence[str], bank: Bank) -> Value:
         """Quantiles of equal counts are computed once."""

@@ -1,6 +1,7 @@
 """One ridge head an arm."""
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from service.bandits.heads.base import (
     removable,
     unpack_names,
 )
+from service.bandits.heads.head import Head
 from service.bandits.heads.reward_sums import RewardSums
-from service.bandits.heads.ridge import learned_noise
-from service.bandits.heads.win_probabilities import independent
+from service.bandits.heads.ridge import followed, learned_noise
+from service.bandits.heads.win_probabilities import TABLE, independent
 from service.bandits.linalg import Index, inverse_root, spectrum
 
 COMMON_NOISE = 4.0
@@ -26,15 +28,13 @@ certain where the others never vary: on Mushroom, whose `pass` always pays 0, UC
 eating for ever (regret 53 of uniform's 100, and 4 with noises of their own)."""
 
 
-class DisjointRidgeHead:
+class DisjointRidgeHead(Head):
     """One ridge head an arm, stacked; every arm starts from the prior.
 
     The noise of an arm is sigma_k^2 = (c sigma^2 + q_k) / (c + n_k), q_k = rr_k - b_k^T mu_k, with
     c = COMMON_NOISE and sigma^2 the larger of that of all settlements and the mean of q_k / n_k:
     arms that are shown most do not outvote the others.
     """
-
-    standardises = True
 
     def __init__(self, size: int, ridge: float, noise: float | None) -> None:
         self._size, self._ridge, self._fixed_noise = size, ridge, noise
@@ -140,8 +140,10 @@ class DisjointRidgeHead:
 
     @property
     def count(self) -> int:
-        """Of the heads."""
         return len(self._rows)
+
+    def decision_numbers(self, arms: int, draws: int) -> float:
+        return 2.0 * self._size**2
 
     @property
     def held(self) -> float:
@@ -191,20 +193,23 @@ class DisjointRidgeHead:
         return self.mean(phi, arms) + self.width(phi, arms) * bank.columns(arms)
 
     def win_shares(
-        self, phi: Array, arms: Sequence[str], bank: Bank, scale: float
-    ) -> Array:  # (n, m) -> (n,)
-        """Return the shares of the draws that each arm wins. scale: draws lie so many times as far
-        from the mean."""
+        self, phi: Array, arms: Sequence[str], like: Index, bank: Bank, scale: float
+    ) -> Array | None:
+        if len(arms) * bank.draws <= TABLE:
+            return None
         mean, width = self.mean(phi, arms)[:, None], scale * self.width(phi, arms)[:, None]
 
         def value(active: Index, start: int, stop: int) -> Array:
             return mean[active] + width[active] * bank.quantiles[start:stop]
 
-        return independent(bank.places(arms), value)
+        return independent(bank.places(arms), value)[None]
 
     def health(self) -> HeadHealth:
         spectra = [spectrum(self.A[row], self._ridge) for row in range(len(self._rows))]
         return HeadHealth.of_worst(spectra, self._ridge, self.held, self.noise)
+
+    def follow(self, kept: Self, columns: Index) -> None:
+        self.restore(followed(kept.arrays(), columns, self._ridge))
 
     def arrays(self) -> dict[str, Array]:
         rows = len(self._rows)

@@ -7,6 +7,7 @@ from math import e, factorial
 import numpy as np
 
 from service.bandits.heads.base import Array, Bank, HeadHealth, Observation, part, removable
+from service.bandits.heads.head import Head
 from service.bandits.heads.ridge import RidgeHead, solution
 
 POISSON = np.cumsum([1 / (e * factorial(count)) for count in range(20)])
@@ -25,7 +26,7 @@ def times(key: str, arm: str, members: int) -> Array:  # (N,)
     return np.searchsorted(POISSON, uniform, side="right").astype(np.float64)
 
 
-class EnsembleHead:
+class EnsembleHead(Head):
     """N ridge regressors over one phi; which of them saw a settlement, and how often, is chance.
 
         A_i = lambda I + sum w_i phi phi^T,   b_i = sum w_i r phi,   w_i = times(key, arm, N)[i]
@@ -42,12 +43,10 @@ class EnsembleHead:
     each member that saw it: 20 microseconds at m = 74.
     """
 
-    standardises = True
-
     def __init__(
         self, size: int, ridge: float, noise: float | None, members: int, key: str
     ) -> None:
-        self._ridge, self._members = ridge, members
+        self._ridge, self.matrices = ridge, members
         self._prior = Bank(members, key).matrix(size)  # (N, m), z
         self._once = RidgeHead(size, ridge, noise)
         self.A = np.broadcast_to(ridge * np.eye(size), (members, size, size)).copy()
@@ -58,7 +57,7 @@ class EnsembleHead:
 
     def observe(self, row: Observation) -> None:
         self._derived = None
-        weights = row.weight * times(row.key, row.arm, self._members)
+        weights = row.weight * times(row.key, row.arm, self.matrices)
         self._stale |= weights > 0
         outer = np.multiply.outer(row.phi, row.phi)
         for member in np.flatnonzero(weights):
@@ -70,14 +69,14 @@ class EnsembleHead:
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Exact: with the key of the observation, b is what it were had the reward been right."""
         self._derived = None
-        weights = times(row.key, row.arm, self._members)
+        weights = times(row.key, row.arm, self.matrices)
         self._stale |= weights > 0
         moved = left * row.weight * (row.reward - was) * weights
         self.b += np.multiply.outer(moved, row.phi)
         self._once.revise(row, was, left)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        weights = left * row.weight * times(row.key, row.arm, self._members)
+        weights = left * row.weight * times(row.key, row.arm, self.matrices)
         if not removable(row.phi, self._ridge, float(weights.max())):
             return
         self._derived = None

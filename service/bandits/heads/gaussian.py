@@ -1,12 +1,13 @@
 """A normal distribution of the weights that all arms share, and what follows from it."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from service.bandits.heads.base import Array, Bank, HeadHealth
+from service.bandits.heads.head import Head
 from service.bandits.heads.win_probabilities import Weights, linear
 from service.bandits.linalg import Index, spectrum, widths
 
@@ -19,20 +20,22 @@ commit, and few between. Fewer rows than draws / USES are drawn by R phi: the we
 class Gaussian:
     """Derived from a head's sums; replaced whole when they change.
 
+    level     what is added to all products with the weights
     columns   [R^T | mu]: lengths of R phi are the widths, so one product gives widths and means
     """
 
     mean: Array  # (m,)
     root: Array  # (m, m) lower
     noise: float
+    level: float
     columns: Array  # (m, m + 1)
     _drawn: tuple[Bank, float, Weights] | None = None
 
     @classmethod
-    def of(cls, mean: Array, root: Array, noise: float) -> "Gaussian":
+    def of(cls, mean: Array, root: Array, noise: float, level: float) -> "Gaussian":
         columns = np.empty((len(mean), len(mean) + 1))  # a column_stack, in a third of the time
         columns[:, :-1], columns[:, -1] = root.T, mean
-        return cls(mean, root, noise, columns)
+        return cls(mean, root, noise, level, columns)
 
     def weights(self, bank: Bank, scale: float = 1.0) -> Weights:
         """Draw w = mu + sigma R^T z. scale: draws lie so many times as far from the mean. The
@@ -62,8 +65,14 @@ class Gaussian:
         rows[:, -1] = phi.dot(self.mean)
         return linear(rows, bank.offset_matrix(len(self.mean)), like)
 
+    def directions(self, bank: Bank, draws: Sequence[int], away: float) -> Array:  # (m, 1 + draws)
+        """Return the mean, and these draws of the weights `away` times as far from it."""
+        normals = bank.matrix(len(self.mean))[list(draws)]
+        drawn = away * self.noise * self.root.T.dot(normals.T)
+        return np.column_stack([self.mean, self.mean[:, None] + drawn])
 
-class GaussianHead(ABC):
+
+class GaussianHead(Head):
     """A head with one normal distribution of the weights for all arms."""
 
     A: Array
@@ -81,6 +90,11 @@ class GaussianHead(ABC):
     @property
     @abstractmethod
     def posterior(self) -> Gaussian: ...
+
+    def win_shares(
+        self, phi: Array, arms: Sequence[str], like: Index, bank: Bank, scale: float
+    ) -> Array:
+        return self.posterior.win_shares(phi, like, bank, scale)
 
     def width(self, phi: Array, arms: Sequence[str]) -> Array:
         return self.posterior.noise * widths(self.posterior.root, phi)

@@ -10,12 +10,13 @@ from service.bandits.heads.base import Array, Bank, HeadHealth, Observation, Sto
 from service.bandits.heads.gradient_diagonal import Diagonal
 from service.bandits.heads.gradient_full import Full
 from service.bandits.heads.gradient_rows import Covariance, cholesky, distinct
+from service.bandits.heads.head import Head
 from service.bandits.heads.ridge import RidgeHead
 
 Form = Literal["diagonal", "full"]
 
 
-class GradientHead:
+class GradientHead(Head):
     """Means of a ridge head on the last layer, widths of Z = lambda I + sum J J^T in all of theta.
 
     A row phi is [last-layer features (m) | factors of J (F)], as `gradients.factors` makes
@@ -30,8 +31,6 @@ class GradientHead:
 
     form   "diagonal" p numbers; "full" exact, over the distinct rows
     """
-
-    standardises = True
 
     def __init__(
         self,
@@ -107,6 +106,9 @@ class GradientHead:
         """Return the eigenvalues and rank of Z, the count and noise of the last layer."""
         count, noise = self._ridge_head.n, self._ridge_head.posterior.noise
         return HeadHealth.of_worst([self._covariance.spectrum()], self._ridge, count, noise)
+
+    def decision_numbers(self, arms: int, draws: int) -> float:
+        return self._layout.parameters + (arms if draws > 1 else 0)
 
     def arrays(self) -> dict[str, Stored]:
         return {

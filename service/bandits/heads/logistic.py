@@ -181,7 +181,8 @@ class LogisticHead(GaussianHead):
         if self._derived is None:
             sightings = (self._taken + 1) / (self._information + 0.25)
             noise = float((EVEN * sightings) ** 0.25)
-            self._derived = Gaussian.of(self.beta, inverse_root(self.A), noise)
+            root = inverse_root(self.A)
+            self._derived = Gaussian.of(self.beta, root, noise, self.base)
         return self._derived
 
     def _logits(self, phi: Array) -> Array:  # (n, m) -> (n,)
@@ -198,6 +199,10 @@ class LogisticHead(GaussianHead):
 
     def distrust(self, factor: float) -> None:
         """There is no noise to be learned."""
+
+    def unit(self, span: float) -> float:
+        """A logit, whatever the range of rewards."""
+        return 1.0
 
     def arrays(self) -> dict[str, Array]:
         waiting = self._pending

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import isfinite
+from typing import Self
 
 import numpy as np
 from scipy.linalg import lapack
@@ -12,11 +13,13 @@ from service.bandits.heads.base import (
     Array,
     Bank,
     Observation,
+    Stored,
     removable,
 )
 from service.bandits.heads.gaussian import USES, Gaussian, GaussianHead
 from service.bandits.heads.reward_sums import RewardSums
-from service.bandits.linalg import inverse_root
+from service.bandits.linalg import Index, inverse_root
+from service.features.columns import taken
 
 
 def learned_noise(unexplained: float, n: float, spread: float) -> float:
@@ -39,8 +42,6 @@ class RidgeHead(GaussianHead):
     have 0, so that no level of rewards makes what was shown look better than what was not:
     mu = A^-1 (b - level s), with s = sum phi, and a mean is level + phi^T mu.
     """
-
-    standardises = True
 
     def __init__(self, size: int, ridge: float, noise: float | None) -> None:
         self._ridge, self._fixed_noise = ridge, noise
@@ -111,11 +112,12 @@ class RidgeHead(GaussianHead):
         if self._derived is None:
             root = inverse_root(self.A)
             half = root @ self._centred
-            self._derived = Gaussian.of(root.T @ half, root, self._noise(float(half @ half)))
+            noise = self._noise(float(half @ half))
+            self._derived = Gaussian.of(root.T @ half, root, noise, self.level)
         return self._derived
 
     @property
-    def solved(self) -> Array:  # (m,)
+    def coefficients(self) -> Array:  # (m,)
         """The posterior's mean alone, in half the time."""
         if self._solved is None:
             self._solved = solution(self.A, self._centred)
@@ -124,7 +126,7 @@ class RidgeHead(GaussianHead):
     @property
     def noise(self) -> float:
         """`posterior.noise` but for its last bits, by the mean alone."""
-        return self._noise(float(self._centred @ self.solved))
+        return self._noise(float(self._centred @ self.coefficients))
 
     def _noise(self, explained: float) -> float:
         rewards = self.rewards
@@ -145,12 +147,8 @@ class RidgeHead(GaussianHead):
         means = self.level + phi.dot(posterior.mean)
         return np.asarray(bank.matrix(len(self.b)) @ half.T + means)
 
-    def directions(self, bank: Bank, draws: Sequence[int], away: float) -> Array:  # (m, 1 + draws)
-        """The mean, and these draws of the weights `away` times as far from it."""
-        posterior = self.posterior
-        normals = bank.matrix(len(self.b))[list(draws)]
-        drawn = away * posterior.noise * posterior.root.T.dot(normals.T)
-        return np.column_stack([posterior.mean, posterior.mean[:, None] + drawn])
+    def follow(self, kept: Self, columns: Index) -> None:
+        self.restore(followed(kept.arrays(), columns, self._ridge))
 
     def arrays(self) -> dict[str, Array]:
         return {"A": self.A, "b": self.b, "s": self.s, "rewards": self.rewards.array()}
@@ -159,6 +157,17 @@ class RidgeHead(GaussianHead):
         self.A, self.b, self.s = (arrays[name].copy() for name in ("A", "b", "s"))
         self.rewards = RewardSums(*arrays["rewards"].tolist())
         self._derived = self._solved = None
+
+
+def followed(arrays: dict[str, Stored], columns: Index, ridge: float) -> dict[str, Stored]:
+    """Return sums A, b and s over rows whose columns were elsewhere, as if those that are gone had
+    never been; a new one was 0, so that A has the prior's. columns: where each was, -1 for a new
+    one."""
+    A = taken(np.swapaxes(taken(arrays["A"], columns), -1, -2), columns)
+    new = np.flatnonzero(columns < 0)
+    A[..., new, new] = ridge
+    b, s = (taken(arrays[name], columns) for name in ("b", "s"))
+    return arrays | {"A": np.swapaxes(A, -1, -2), "b": b, "s": s}
 
 
 def solution(precision: Array, right: Array) -> Array:  # (m, m), (m,) or (m, k) -> the same

@@ -1,4 +1,5 @@
-"""The kinds of policies, one file each. A new kind is a file here and a line of `AnyPolicy`."""
+"""The table of kinds: a file each, which names encoder, head and rule. A new kind is a file here
+and a line of `AnyPolicy`."""
 
 from collections.abc import Mapping
 from typing import Annotated, get_args

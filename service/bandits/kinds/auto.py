@@ -1,4 +1,15 @@
-"""`auto`: the upper bound of averaged regressions; it needs no choosing and no tuning."""
+"""`auto`: the upper bound of averaged regressions; it needs no choosing and no tuning.
+
+    score_a = mean_a + c width_a sqrt(1/2 + k log(1 + v_a / v))
+
+    mean_a, width_a   of regressions, weighed by how well they predicted (`heads/averaged.py`)
+    v_a / v           variance of the arm's row over that of what was shown
+    k                 1 + 1 / (1 + d), with d columns of the context
+    c                 NARROW with context and without features of arms, else 1
+
+The arm of the largest score is chosen. Raftery, Karny, Ettler 2010 (Technometrics 52), equations 10
+to 16; the root as in the anytime indices of Audibert, Bubeck 2009 and Lattimore 2015.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
@@ -7,18 +18,14 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import model_validator
 
-from service.bandits.encoder import Encoder
-from service.bandits.heads.averaged import LATE_MEMBER_ARMS, AveragedHead
-from service.bandits.heads.averaged_informed import InformedHead
-from service.bandits.heads.averaged_rows import CROSSES, UNITS
-from service.bandits.heads.expansion import MOST_FUNCTIONS
-from service.bandits.kinds.base import Exploring, Featured, Sizes
+from service.bandits.kinds import fields
+from service.bandits.kinds.base import Featured
 from service.bandits.linalg import Array, Index
-from service.bandits.policy import Rule
+from service.bandits.makers import Averaged
+from service.bandits.policy import Policy, Rule
 from service.bandits.rules import highest
-from service.bandits.version import LATE_FROM, PACE, Version
+from service.bandits.version import Version
 from service.features.declaration import INTERCEPT, Features, parts_of
-from service.features.view import View
 
 FIRST_DOUBT = 0.5
 """The 1/2 under the root of the width."""
@@ -33,12 +40,7 @@ FLOOR, FLOOR_FROM = 0.005, 1_000.0
 
 
 class AverageBound(Rule):
-    """U_a = mean_a, within the range of rewards, + c width_a sqrt(1/2 + k log(1 + v_a / v)).
-
-    v_a / v: the variance of the arm's row over that of what was shown; k = 1 + 1 / (1 + d) with d
-    columns of the context; c = NARROW with context and without features of arms, else 1. As the
-    anytime indices of Audibert & Bubeck 2009 and Lattimore 2015.
-    """
+    """The score above, of any head, with the mean within the range of rewards."""
 
     explores = True
     draws = 1
@@ -55,29 +57,34 @@ class AverageBound(Rule):
         return highest(self._bounds(version, phi, arms), like)
 
     def _bounds(self, version: Version, phi: Array, arms: Sequence[str]) -> Array:  # (b, U)
-        head = version.head
-        assert isinstance(head, AveragedHead)
-        mean, width, grown = head.spread(phi, arms)
-        if head.separate:
+        assert version.head is not None
+        mean, width, grown = version.head.spread(phi, arms)
+        context, arm, _ = version.view.sides
+        if len(context) and not len(arm):
             width = NARROW * width
-        doubt = 1.0 + 1.0 / (1.0 + len(head.sides[0]))
+        doubt = 1.0 + 1.0 / (1.0 + len(context))
         return np.clip(mean, *version.ends) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
 
     def floor(self, version: Version) -> float:
-        head = version.head
-        assert isinstance(head, AveragedHead)
-        return FLOOR * min(1.0, sqrt(FLOOR_FROM / (head.settled + 1.0)))
+        return FLOOR * min(1.0, sqrt(FLOOR_FROM / (version.settled + 1.0)))
 
 
-class Auto(Featured, Exploring):
-    in_order = True
-
+class Auto(Featured):
     kind: Literal["auto"]
+    min_tries: fields.MinTries = 3
+
+    def policy(self) -> Policy:
+        return Policy(head=Averaged(), rule=AverageBound(), in_order=True, min_tries=self.min_tries)
 
     @model_validator(mode="after")
-    def _forgets_by_itself(self) -> "Auto":
-        for name in ("gamma", "window", "change"):
-            if getattr(self, name) != type(self).model_fields[name].default:
+    def _forgets_by_itself(self) -> Self:
+        window = self.window is not None
+        for name, given in {
+            "gamma": self.gamma < 1,
+            "window": window,
+            "change": self.change,
+        }.items():
+            if given:
                 raise ValueError(
                     f"{name}: auto weighs regressions that forget against others that do not; "
                     "leave gamma, window and change out"
@@ -92,14 +99,6 @@ class Auto(Featured, Exploring):
         seen = {part for name in self.seen(features, arms) for part in parts_of(name)}
         alone = not seen & features.context.keys() or seen & features.arm.keys()
         return self if alone else self.model_copy(update={"min_tries": 0})
-
-    @property
-    def per_arm(self) -> bool:
-        return True
-
-    @property
-    def shares_features(self) -> bool:
-        return True
 
     def seen(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> list[str]:
         """Crosses of context and arm are its own; those within one side count as features. A
@@ -118,26 +117,3 @@ class Auto(Featured, Exploring):
             if any(side >= set(parts_of(cross)) for side in sides)
         ]
         return [INTERCEPT, *features.context, *told, *within]
-
-    def make_rule(self) -> Rule:
-        return AverageBound()
-
-    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> InformedHead:
-        return InformedHead(view, key)
-
-    def head_numbers(self, sizes: Sizes) -> float:
-        """Matrices of each arm, in stacks that double, and of what arms share."""
-        d, f = sizes.columns - sizes.arm_columns, sizes.arm_columns
-        if not f:
-            own = 4 * d * (d + 2) + 2 * (d + UNITS) * (d + UNITS + 2 if d > 1 else 0)
-            if self.remembered(sizes):
-                own += (d + MOST_FUNCTIONS) * (d + MOST_FUNCTIONS + 2)
-            return float(3 * sizes.heads * own)
-        shared = d + f + min((d - 1) * f, CROSSES)
-        own = 2 * d * (d + 2) + d * shared
-        return float(3 * sizes.heads * own + 3 * 3 * shared**2)
-
-    def remembered(self, sizes: Sizes) -> int:
-        """While these are learned again, others come."""
-        late = sizes.columns > 1 and not sizes.arm_columns and sizes.heads <= LATE_MEMBER_ARMS
-        return LATE_FROM + LATE_FROM // (PACE - 1) if late else 0

@@ -1,35 +1,49 @@
-"""`bootstrap_ensemble`: ridge regressors, each of which resamples the settlements (Osband & Van Roy
-2015)."""
+"""`bootstrap_ensemble`: ridge regressors, each of which resamples the settlements.
+
+    f_i(a) = phi_a' mu_i,   mu_i = A_i^-1 (sum w_i r phi + sqrt(lambda) sigma z_i)
+
+    rule "thompson"   p_a = share of the N regressors under which f_i(a) is the largest
+    rule "ucb"        score_a = mean_i f_i(a) + alpha std_i f_i(a)
+    phi_a             the net's last hidden layer, beside an untrained twin's and the row
+    w_i, A_i          Poisson(1) of each settlement, and lambda I + sum w_i phi phi'
+    sigma, z_i        noise of a reward, and standard normals that randomise the prior's mean
+
+Osband, Van Roy 2015 (arXiv 1507.00300), algorithm 1; Osband, Aslanides, Cassirer 2018 (arXiv
+1806.03335), lemma 3.
+"""
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
-from service.bandits.encoder import Encoder
-from service.bandits.heads import EnsembleHead
-from service.bandits.kinds.base import SHARED, Choice, Exploring, Network, Sizes, in_spans
-from service.bandits.policy import Rule
+from service.bandits.kinds import fields
+from service.bandits.kinds.base import Featured
+from service.bandits.makers import Ensemble
+from service.bandits.net import Net
+from service.bandits.policy import Policy
+from service.bandits.settings import Training
 from service.bandits.thompson import ThompsonSampling
-from service.features.view import View
-
-MEMBERS = 5
-"""Peak number of m x m matrices of each member."""
+from service.bandits.ucb import UpperBound
 
 
-class BootstrapEnsemble(Network, Choice):
+class BootstrapEnsemble(Featured):
     kind: Literal["bootstrap_ensemble"]
+    min_tries: fields.MinTries = 3
+    alpha: fields.Alpha = "anytime"
+    rule: fields.SpreadRule = "thompson"
+    hidden: fields.Hidden = [128, 64]
+    embedding: fields.Embedding = 32
+    training: fields.TrainingPlan = Training()
     members: Annotated[int, Field(ge=2, le=256)] = Field(10, description="Regressors N.")
-    ridge: PositiveFloat = Field(1.0, description="As for the linear policies.")
-    noise: PositiveFloat | None = Field(None, description="As for the linear policies.")
+    ridge: fields.SameRidge = 1.0
+    noise: fields.SameNoise = None
 
-    keeps_head = Exploring.keeps_head | {"alpha", "rule", "training"}
-
-    def make_rule(self) -> Rule:
-        return ThompsonSampling(self.members) if self.rule == "thompson" else self.upper_bound()
-
-    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> EnsembleHead:
-        noise = in_spans(self.noise, span)
-        return EnsembleHead(encoder.features(view.width), self.ridge, noise, self.members, key)
-
-    def head_numbers(self, sizes: Sizes) -> float:
-        return float((SHARED + MEMBERS * self.members) * sizes.columns**2)
+    def policy(self) -> Policy:
+        thompson = self.rule == "thompson"
+        return Policy(
+            net=Net(tuple(self.hidden), self.embedding, self.training),
+            head=Ensemble(self.ridge, self.noise, self.members),
+            rule=ThompsonSampling(self.members) if thompson else UpperBound(self.alpha, net=True),
+            training=self.training,
+            min_tries=self.min_tries,
+        )

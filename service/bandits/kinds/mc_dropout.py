@@ -1,22 +1,31 @@
-"""`mc_dropout`: dropout as a posterior, one mask is a draw (Gal & Ghahramani 2016)."""
+"""`mc_dropout`: dropout as a posterior, one mask is a draw.
+
+    f_t(a) = g(x_a; theta * m_t) + phi_a' mu,   m_t ~ Bernoulli(1 - dropout)
+
+    rule "thompson"   p_a = share of the T masks under which f_t(a) is the largest
+    rule "ucb"        score_a = mean_t f_t(a) + alpha std_t f_t(a)
+    g, theta          the net's output, and its weights
+    mu                of a ridge head, which learns what g leaves of rewards
+
+Gal, Ghahramani 2016 (arXiv 1506.02142), equations 6 and 7.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from math import prod
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
-from service.bandits.encoder import Encoder
-from service.bandits.heads import Array, RidgeHead
-from service.bandits.kinds.base import Choice, Exploring, Network, Sizes, in_spans
+from service.bandits.heads import Array
+from service.bandits.kinds import fields
+from service.bandits.kinds.base import Featured
+from service.bandits.makers import SharedRidge
 from service.bandits.net import Net
 from service.bandits.policy import Policy, Rule
+from service.bandits.settings import Training
 from service.bandits.thompson import ThompsonSampling
 from service.bandits.ucb import UpperBound
 from service.bandits.version import Version
-from service.features.view import View
 
 
 class Masks(Rule):
@@ -40,32 +49,41 @@ class Masks(Rule):
         return self._bound.bound(version.head, phi, mean, masked.std(axis=0), arms)
 
 
-class McDropout(Network, Choice):
+class McDropout(Featured):
     kind: Literal["mc_dropout"]
+    min_tries: fields.MinTries = 3
+    alpha: fields.Alpha = "anytime"
+    rule: fields.SpreadRule = "thompson"
+    hidden: fields.Hidden = [128, 64]
+    embedding: fields.Embedding = 32
+    training: fields.TrainingPlan = Training()
     dropout: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.2, description="Share of the hidden units that a mask leaves out."
     )
-    masks: Annotated[int, Field(ge=2, le=4096)] = Field(64, description="Masks T.")
-    bank: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="Seed of the masks.")
-    ridge: PositiveFloat = Field(1.0, description="As for the linear policies.")
-    noise: PositiveFloat | None = Field(None, description="As for the linear policies.")
-
-    keeps_head = Exploring.keeps_head | {"alpha", "rule", "masks", "bank", "training"}
-
-    def net(self) -> Net:
-        return replace(super().net(), masks=self.masks, dropout=self.dropout)
+    masks: Annotated[int, Field(ge=2, le=4096), fields.KEEPS_HEAD] = Field(
+        64, description="Masks T."
+    )
+    bank: Annotated[int, Field(ge=0, lt=2**32), fields.KEEPS_HEAD] = Field(
+        0, description="Seed of the masks."
+    )
+    ridge: fields.SameRidge = 1.0
+    noise: fields.SameNoise = None
 
     def policy(self) -> Policy:
-        return replace(super().policy(), predicts=True, draws=self.masks, bank_seed=self.bank)
-
-    def make_rule(self) -> Rule:
-        if self.rule == "thompson":
-            return Masks(ThompsonSampling(self.masks), None)
-        return Masks(self.upper_bound(), self.upper_bound())
-
-    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> RidgeHead:
-        return RidgeHead(encoder.features(view.width), self.ridge, in_spans(self.noise, span))
-
-    def draw_numbers(self, sizes: Sizes) -> float:
-        """Of the masks: of each weight of the first two layers."""
-        return 2.0 * self.masks * prod([*self.hidden, 1][:2])
+        thompson, bound = ThompsonSampling(self.masks), UpperBound(self.alpha, net=True)
+        return Policy(
+            net=Net(
+                tuple(self.hidden),
+                self.embedding,
+                self.training,
+                masks=self.masks,
+                dropout=self.dropout,
+            ),
+            head=SharedRidge(self.ridge, self.noise),
+            rule=Masks(thompson, None) if self.rule == "thompson" else Masks(bound, bound),
+            predicts=True,
+            training=self.training,
+            draws=self.masks,
+            bank_seed=self.bank,
+            min_tries=self.min_tries,
+        )

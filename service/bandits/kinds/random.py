@@ -1,19 +1,20 @@
-"""`random`: every arm with the same chance."""
+"""`random`: every arm with the same chance.
+
+    p_a = 1 / K,   of K arms
+
+Nothing is learned.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from service.bandits.encoder import Encoder
 from service.bandits.heads import Array
 from service.bandits.kinds.base import Kind
 from service.bandits.linalg import Index
 from service.bandits.policy import Policy, Rule
-from service.bandits.settings import PolicySettings
 from service.bandits.version import Version
-from service.features.view import View
 
 
 class Uniform(Rule):
@@ -33,14 +34,8 @@ class Uniform(Rule):
         return np.full((len(rows) // len(like), len(like)), 1.0 / like.sum())
 
 
-class Random(PolicySettings, Kind):
+class Random(Kind):
     kind: Literal["random"]
 
     def policy(self) -> Policy:
-        return replace(super().policy(), has_head=False)
-
-    def make_rule(self) -> Rule:
-        return Uniform()
-
-    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> None:
-        return None
+        return Policy(head=None, rule=Uniform())

@@ -1,20 +1,25 @@
-"""`static`: the best output of a net that is trained once."""
+"""`static`: the best output of a net that is trained once.
 
-from dataclasses import replace
-from typing import Annotated, Literal
+    score_a = g(x_a; theta)
 
-from pydantic import Field, PositiveInt
+    g, theta   the output of an MLP on embeddings of the features, and its weights, fitted once
+
+The arm of the largest score is chosen.
+"""
+
+from typing import Literal
+
+from pydantic import Field
 
 from service.bandits.best_mean import BestMean
-from service.bandits.encoder import Encoder
-from service.bandits.kinds.base import Kind, Network, Sizes
+from service.bandits.kinds import fields
+from service.bandits.kinds.base import Featured
 from service.bandits.net import Net
-from service.bandits.policy import Policy, Rule
+from service.bandits.policy import Policy
 from service.bandits.settings import Training
-from service.features.view import View
 
 
-class Static(Network):
+class Static(Featured):
     """The batched recommender: an embedding of each feature, an MLP on all of them, trained once.
 
     Until then it shows what chance has it, and so collects its log itself; or it learns from every
@@ -22,27 +27,23 @@ class Static(Network):
     """
 
     kind: Literal["static"]
-    hidden: Annotated[list[PositiveInt], Field(min_length=1, max_length=8)] = [64, 32]
+    hidden: fields.Hidden = [64, 32]
+    embedding: fields.Embedding = 32
     loss: Literal["log", "squared"] = Field(
         "log", description="log takes a reward, scaled to [0, 1] by its range, for a chance."
     )
-    training: Training = Training(
+    training: fields.TrainingPlan = Training(
         first=200_000, epochs=10, patience=10, batch=512, steps=4_096, validation=0.05
     )
 
-    keeps_head = Kind.keeps_head | {"training"}
-
-    def net(self) -> Net:
-        return replace(super().net(), alone=True, log_loss=self.loss == "log")
-
     def policy(self) -> Policy:
-        return replace(super().policy(), has_head=False, predicts=True)
-
-    def make_rule(self) -> Rule:
-        return BestMean()
-
-    def make_head(self, encoder: Encoder, view: View, key: str, span: float) -> None:
-        return None
-
-    def head_numbers(self, sizes: Sizes) -> float:
-        return 0.0
+        log_loss = self.loss == "log"
+        return Policy(
+            net=Net(
+                tuple(self.hidden), self.embedding, self.training, alone=True, log_loss=log_loss
+            ),
+            head=None,
+            rule=BestMean(),
+            predicts=True,
+            training=self.training,
+        )
