@@ -99,7 +99,10 @@ class Candidates:
         return first, of
 
     def distinct_arms(self, view: View, per_arm: bool) -> DistinctArms:
-        """per_arm: arms of equal features are told apart all the same."""
+        """Return the arms whose rows differ.
+
+        per_arm: arms of equal features are told apart all the same.
+        """
         known = self._arms.setdefault(view, {})
         found = known.get(per_arm)
         if found is None:

@@ -13,7 +13,7 @@ import numpy as np
 from service.bandits.heads.base import Array, Stored
 
 SHIFT = 0.8
-"""delta: the shift, in units of the noise, that the test is quickest for."""
+"""Shift (delta), in units of the noise, that the test finds soonest."""
 
 FALSE_ALARMS = 1e-5
 """A settlement, in all strata together, for normal residuals: one in a hundred thousand."""
@@ -97,7 +97,7 @@ class Detector:
         return column, int(self._since[side, stratum])
 
     def reset(self, position: int) -> None:
-        """A change was acted on: scales and evidence for the next start here."""
+        """Start scales and evidence anew, since a change was acted on."""
         for sums in (self._mass, self._seen, self._squares, self._sums):
             sums[:] = 0.0
         self._quiet[:] = QUIET

@@ -12,7 +12,7 @@ FOLDED = 2**20
 """Weights with masks in them that are made at once, 8 MB: 128 masks of a layer 128 x 64."""
 
 NUMBERS = 2**18
-"""Of a layer under all masks that are made at once, 2 MB: they stay in the cache."""
+"""Numbers of a layer under the masks that are made at once, 2 MB: they stay in the cache."""
 
 
 class Dropout:
@@ -55,7 +55,7 @@ class Dropout:
         return outputs
 
     def _second(self, first: Array, own: slice) -> Array:  # (n, h), masks -> (t, n)
-        """From the outputs of the first layer on."""
+        """Return the outputs of the net from those of its first layer."""
         table = first @ self._folded(own)
         table = table.reshape(len(first), -1, len(self._hidden[1][1]))  # (n, t, h)
         table += self._hidden[1][1]

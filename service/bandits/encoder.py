@@ -58,7 +58,7 @@ class Encoder:
 
     @property
     def layers(self) -> list[tuple[Array, Array]]:
-        """Of the net whose gradient is taken."""
+        """Layers of the net whose gradient is taken."""
         assert self.cold is not None
         assert self.gradient is not None
         if self.trained is not None and self.output is not None:
@@ -95,7 +95,7 @@ class Encoder:
         return rows if self.trained else self.cold_scale * rows
 
     def predict(self, phi: Array) -> Array:  # (n, m) -> (n,)
-        """The trained net's own output g(x; theta); 0 before the first training."""
+        """Return the trained net's own output g(x; theta); 0 before the first training."""
         if self.trained is None or self.output is None:
             return np.zeros(len(phi))
         weight, bias = self.output
@@ -112,7 +112,7 @@ class Encoder:
         return replace(self, gradient_scale=np.sqrt(wanted / size) if size else 1.0)
 
     def predict_masked(self, rows: Array) -> Array:  # (n, view.width) -> (T, n)
-        """g under each of T dropout masks."""
+        """Return the net's output under each of T dropout masks."""
         return self._dropout(rows)
 
     @cached_property

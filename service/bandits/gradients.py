@@ -88,7 +88,7 @@ class Layout:
         return total
 
     def dense(self, rows: Array) -> Array:  # (n, F) -> (n, p)
-        """The Jacobian itself: of each layer W row by row, then b."""
+        """Return the Jacobian itself: of each layer W row by row, then b."""
         jacobian = np.empty((len(rows), self.parameters))
         start = 0
         for inputs, signals in self.layers:

@@ -57,7 +57,7 @@ def widths(root: Array, phi: Array) -> Array:  # (m, m) lower, (n, m) -> (n,)
 
 
 ROUNDING = 10 * np.finfo(float).eps
-"""Of an eigenvalue, for each row of the matrix, as a share of the largest."""
+"""Rounding of an eigenvalue, for each row of the matrix, as a share of the largest."""
 
 
 class Spectrum(NamedTuple):

@@ -51,7 +51,7 @@ class Net:
 
 
 def cold_encoder(net: Net | None, view: View, key: str) -> Encoder:
-    """The random features that a policy with a net has before its first training."""
+    """Return the random features that a policy with a net has before its first training."""
     if net is None or net.alone:
         return Encoder()
     scale = float(np.sqrt(ROW_SQUARE / view.expected_square))

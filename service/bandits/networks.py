@@ -27,7 +27,7 @@ class Network:
         return len(self.layers[-1][1])
 
     def __call__(self, x: Array, out: Array | None = None) -> Array:  # (n, inputs) -> (n, width)
-        """out: where to write, if not into a new array."""
+        """Return the outputs of the last layer. out: where to write, if not into a new array."""
         for weight, bias in self.layers[:-1]:
             x = x @ weight
             x += bias
@@ -46,7 +46,7 @@ class Network:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], *, rectified: bool = False) -> "Network":
-        """Raises KeyError or ValueError where the arrays are no network."""
+        """Read a network. Raises KeyError or ValueError where the arrays are none."""
         count = sum(name.startswith("weight") for name in arrays)
         layers = [(arrays[f"weight{index}"], arrays[f"bias{index}"]) for index in range(count)]
         if not layers:

@@ -97,7 +97,7 @@ class _ByDraws:
     """
 
     def __init__(self, scores: Scores, size: int) -> None:
-        """size: of the slate."""
+        """Cut the draws at what a slate of this size can show."""
         self._left, self._of = scores.counts.copy(), scores.of.copy()
         self.arms = np.arange(len(self._of))
         self._first: Index | None = None
@@ -176,6 +176,6 @@ def _best(rows: Array, wanted: int) -> tuple[Index, Array]:  # (M, U) -> (M, wan
 
 
 def _taken(table: np.ndarray, columns: Index) -> np.ndarray:  # (M, n), (M, k) -> (M, k)
-    """As np.take_along_axis, in half the time where there are few rows."""
+    """Do as np.take_along_axis, in half the time where there are few rows."""
     taken: np.ndarray = table[np.arange(len(table))[:, None], columns]
     return taken

@@ -1,4 +1,4 @@
-"""From scores to a distribution over arms, and from the distribution to a choice.
+"""Rules: scores become a distribution over arms, and this a choice.
 
 A rule gives a table of scores, one row a posterior draw (one row in all without draws). The share
 of rows that an arm wins is its propensity, unless the rule gives that in closed form; the arm is
@@ -26,8 +26,13 @@ Formula = Callable[[Array, Index], Array]
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """rows: (M, U) scores of the distinct candidates; of: (K,) the distinct row of each arm;
-    counts: (U,) arms that are like each; formula: None where chances are shares of rows."""
+    """Scores of candidates.
+
+    rows      (M, U) of the distinct candidates, a row for each posterior draw
+    of        (K,) the distinct candidate of each arm
+    counts    (U,) arms that are like each
+    formula   None where chances are shares of rows
+    """
 
     rows: Array
     of: Index
@@ -71,7 +76,7 @@ def expect_whole(p: Array) -> Array:  # (..., K)
 
 
 def floor(p: Array, epsilon: float) -> Array:  # (..., K)
-    """p <- (1 - epsilon) p + epsilon / K."""
+    """Return (1 - epsilon) p + epsilon / K."""
     if epsilon == 0:
         return p
     return np.asarray((1 - epsilon) * p + epsilon / p.shape[-1])
@@ -82,7 +87,7 @@ TRY_SHARE = 0.1
 
 
 def with_tries(p: Array, untried: Sequence[int] | Index) -> Array:  # (..., K)
-    """p <- 0.9 p, and 0.1 for the untried arms, evenly; unchanged where all or none are."""
+    """Return 0.9 p, and 0.1 for the untried arms, evenly; p where all or none are untried."""
     if not len(untried) or len(untried) == p.shape[-1]:
         return p
     mixed = (1 - TRY_SHARE) * p
@@ -108,8 +113,12 @@ def choose(weights: Array, point: float) -> int:
 
 
 class Slate(Struct, frozen=True):
-    """arms: indexes in order shown; propensities: of each arm in its slot, after those before it;
-    log_chance: natural logarithm of the chance of the slate, their product."""
+    """A choice of one or several arms.
+
+    arms           indexes among the candidates, in the order shown
+    propensities   of each arm in its slot, after those before it
+    log_chance     natural logarithm of the chance of the slate, their product
+    """
 
     arms: list[int]
     propensities: list[float]
@@ -117,6 +126,6 @@ class Slate(Struct, frozen=True):
 
 
 def entropy(p: Sequence[float] | Array) -> float:
-    """Of a choice, in nats."""
+    """Return the entropy of a choice, in nats."""
     chances = np.asarray(p)
     return -float(chances.dot(np.log(chances + TINY)))

@@ -25,10 +25,10 @@ class Training(Model):
     validation: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.2, description="Latest share of the rewards held out to stop early on."
     )
-    epochs: PositiveInt = Field(60, description="At most so many passes.")
+    epochs: PositiveInt = Field(60, description="Most passes.")
     patience: PositiveInt = Field(6, description="Passes without improvement before the stop.")
     batch: PositiveInt = Field(64, description="Rewards a gradient step, at least.")
     steps: PositiveInt = Field(
         64, description="Gradient steps a pass, at most; batches grow with the log."
     )
-    learning_rate: PositiveFloat = Field(1e-3, description="Of Adam.")
+    learning_rate: PositiveFloat = Field(1e-3, description="Learning rate of Adam.")

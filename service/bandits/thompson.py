@@ -11,8 +11,11 @@ from service.bandits.version import Version
 
 
 class ThompsonSampling(Rule):
-    """draws: of the bank, or members of an ensemble; scale: how many times as far from the mean
-    the draws lie as the posterior has them."""
+    """Thompson sampling.
+
+    draws   of the bank, or members of an ensemble
+    scale   how many times as far from the mean the draws lie as the posterior has them
+    """
 
     explores = True
 

@@ -13,7 +13,7 @@ from service.bandits.policy import Rule
 from service.bandits.rules import highest
 from service.bandits.version import Version
 
-FIRST_DOUBT, NET_DOUBT = 0.25, 2.0
+BASE_OPTIMISM, NET_OPTIMISM = 0.25, 2.0
 """The 1/4 and, with a net, the k of `anytime`."""
 
 ANYTIME = 2.0
@@ -21,8 +21,12 @@ ANYTIME = 2.0
 
 
 class UpperBound(Rule):
-    """alpha: None where it is `anytime`; net: the features are of a net that was fitted to the same
-    rewards; per_arm: each row has a head of its own."""
+    """The upper confidence bound.
+
+    alpha     None where it is `anytime`
+    net       the features are of a net that was fitted to the same rewards
+    per_arm   each row has a head of its own
+    """
 
     draws = 1
 
@@ -67,8 +71,8 @@ class UpperBound(Rule):
             held = version.head.held
             bonus = np.log1p(variance * (held / rank))  # the terms of `anytime`, in place
             if self.net:
-                bonus *= NET_DOUBT
-            bonus += FIRST_DOUBT
+                bonus *= NET_OPTIMISM
+            bonus += BASE_OPTIMISM
             bonus *= variance
             width = np.sqrt(bonus, out=bonus)
             width *= noise
@@ -80,13 +84,13 @@ class UpperBound(Rule):
     def bound(
         self, head: Head, phi: Array, mean: Array, width: Array, arms: Sequence[str]
     ) -> Array:  # (1, n)
-        """mean + alpha width of any head."""
+        """Return mean + alpha width of any head."""
         if self.alpha is not None:
             return np.atleast_2d(mean + self.alpha * width)
         return np.atleast_2d(mean + self.anytime(head, min(phi.shape), width, arms) * width)
 
     def anytime(self, head: Head, rank: int, width: Array, arms: Sequence[str]) -> Array:  # (n,)
-        """alpha of each row, from v = (width / sigma_hat)^2 and the n settlements of its head.
+        """Return alpha of each row, from v = (width / sigma_hat)^2 and its head's n settlements.
 
             sqrt(1/4 + k log(1 + n v / U))   where U rows share a head (at most its dimensions);
                                              k = 2 on a net's features, else 1
@@ -99,5 +103,5 @@ class UpperBound(Rule):
         ratio = held * np.square(width / noise)
         if self.per_arm:
             return np.asarray(np.sqrt(1.0 + np.log1p(ratio)))
-        doubt = NET_DOUBT if self.net else 1.0
-        return np.asarray(np.sqrt(FIRST_DOUBT + doubt * np.log1p(ratio / rank)))
+        optimism = NET_OPTIMISM if self.net else 1.0
+        return np.asarray(np.sqrt(BASE_OPTIMISM + optimism * np.log1p(ratio / rank)))

@@ -38,7 +38,7 @@ def lint(definition: Definition) -> Iterator[Warned]:
         if not policy.shadow:
             yield from ((keys + more, text) for more, text in _exploration(policy))
         rows = distinct_contexts(definition.features) * max(len(definition.arms), 1)
-        for setting, text in policy.unwise(len(definition.arms), rows):
+        for setting, text in policy.warnings(len(definition.arms), rows):
             yield (*keys, setting), text
         yield from ((keys + more, text) for more, text in _sight(definition, policy))
 

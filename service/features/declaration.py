@@ -144,10 +144,10 @@ class Features(Model):
     """The feature schema. crosses: 'a x b'; equal-length vectors by element, others outer."""
 
     context: Annotated[dict[Name, Feature], Field(max_length=256), at_most(256)] = Field(
-        {}, description="Of the visitor and the moment: a request says them."
+        {}, description="Features of the visitor and the moment: a request says them."
     )
     arm: Annotated[dict[Name, Feature], Field(max_length=256), at_most(256)] = Field(
-        {}, description="Of what can be shown: the catalogue says them."
+        {}, description="Features of what can be shown: the catalogue says them."
     )
     crosses: Annotated[list[str], Field(max_length=256)] = Field(
         [],

@@ -118,7 +118,8 @@ class Scaling:
         return np.stack([np.concatenate(first), np.concatenate(second)])
 
     def with_values(self, values: Array) -> "Scaling":
-        """Raises ValueError where they are not those of a scaling of these columns."""
+        """Return the scaling with these values. Raises ValueError where they are not those of a
+        scaling of these columns."""
         count = len(self.standardised)
         if values.shape != (2, count + len(self.bounded)) or np.isnan(values).any():
             raise ValueError("the scaling does not fit the columns")

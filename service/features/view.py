@@ -23,8 +23,8 @@ from service.features.schema import Array, Schema, SideEncoder, largest_column, 
 Index = npt.NDArray[np.intp]
 
 LARGEST_PRODUCT = 1e60
-"""Of the numbers of a cross, on the side of the context and on that of the arm: the square of a
-row's square is a float, and no sum of them overflows."""
+"""Largest product of the numbers of a cross, on the side of the context and of the arm: the square
+of a row's square is a float, and no sum of them overflows."""
 
 ONE, ONE_ROW = np.ones(1), np.ones((1, 1))
 
@@ -49,7 +49,7 @@ class _Term:
         self.width = self.widths[0] if self.elementwise else prod(self.widths)
 
     def steps(self) -> Sequence[Index]:
-        """The column of each factor, by the column of the term."""
+        """Return the column of each factor, by the column of the term."""
         if self.elementwise:
             return [np.arange(self.width)] * len(self.parts)
         return [step.ravel() for step in np.indices(self.widths)]
@@ -178,7 +178,7 @@ class View:
 
     @cached_property
     def _factors(self) -> list[Index]:
-        """Of columns of [1 | context | arm]."""
+        """Factors of each column, as columns of [1 | context | arm]."""
         split = self.schema.context.width
         arm = {
             name: slice(split + columns.start, split + columns.stop)
@@ -215,18 +215,18 @@ class View:
         return len(self.sides[1])
 
     def context_part(self, context: Array) -> Array:  # (..., context.width) -> (..., width)
-        """The context's part of each column: `design` is its product with `arm_part`."""
+        """Return the context's part of each column: `design` is its product with `arm_part`."""
         ones = ONE if context.ndim == 1 else np.ones((*context.shape[:-1], 1))
         values = np.concatenate((ones, self._context(context)), axis=-1)
         return _products(values, self._context_factors, self.width)
 
     def arm_part(self, arms: Array) -> Array:  # (n, arm.width) -> (n, width)
-        """The arm's part of each column, one row an arm."""
+        """Return the arm's part of each column, one row an arm."""
         values = np.hstack([np.ones((len(arms), 1)), self._arms(arms)])
         return _products(values, self._arm_factors, self.width)
 
     def column_name(self, column: int) -> str:
-        """The meaning of a column, for people: `persona=dog x category=toys`."""
+        """Describe a column for people: `persona=dog x category=toys`."""
         split = self.schema.context.width
         found = [int(row[column]) - 1 for row in self._context_factors if row[column]]
         found += [split + int(row[column]) - 1 for row in self._arm_factors if row[column]]
@@ -234,8 +234,8 @@ class View:
 
     @property
     def expected_square(self) -> float:
-        """Of a row, where numbers are scaled to unit variance: 1 a column, and 1 for all the
-        columns of a category."""
+        """Expected square of a row, where numbers are scaled to unit variance: 1 a column, and 1
+        for all the columns of a category."""
         return float(sum(term.expected_square() for term in self._terms))
 
     def design(
@@ -248,7 +248,7 @@ class View:
         return self.rows(np.hstack([contexts, arms]))
 
     def rows(self, x: Array) -> Array:  # (n, schema.width) -> (n, width)
-        """The same from base vectors, as events hold them."""
+        """Return the rows of base vectors."""
         ones = ONE_ROW if len(x) == 1 else np.ones((len(x), 1))
         values = np.concatenate((ones, self.standardised(x)), axis=1)
         return _products(values, self._factors, self.width)

@@ -13,8 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = "service", "simulator_client", "clients/python/forage_client"
 
 LEFT = (
-    "service/bandits/",
-    "service/features/",
+    "service/bandits/order.py",
     "service/state/",
 )
 """Paths of modules that are not gone through yet. Add none."""

@@ -14,7 +14,6 @@ LEFT = frozenset(
         "CLIP",
         "ENOUGH",
         "Encoder",
-        "FIRST_DOUBT",
         "Features",
         "LEAST",
         "NEGLIGIBLE",

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from service.bandits.heads.averaged import AveragedHead
-from service.bandits.kinds.auto import FIRST_DOUBT, FLOOR, NARROW, Auto
+from service.bandits.kinds.auto import AUTO_OPTIMISM, FLOOR, NARROW, Auto
 from service.definition.experiment import Definition
 from service.serving.scoring import decide
 from tests.support.tables import by_arm
@@ -37,8 +37,8 @@ def test_the_score_is_the_mean_within_the_range_and_an_anytime_width() -> None:
     scores = learner.score(CAT, log.state.candidates)
     phi = learner.active.view.design(CAT[None], log.state.candidates.x)
     mean, width, grown = head_of(log).spread(phi, log.state.candidates.ids)
-    doubt = 1 + 1 / (1 + 3)  # pet is cat, pet is dog, age
-    bound = np.clip(mean, 0, 1) + width * np.sqrt(FIRST_DOUBT + doubt * np.log1p(grown))
+    optimism = 1 + 1 / (1 + 3)  # pet is cat, pet is dog, age
+    bound = np.clip(mean, 0, 1) + width * np.sqrt(AUTO_OPTIMISM + optimism * np.log1p(grown))
     np.testing.assert_allclose(by_arm(scores), bound, rtol=1e-12)
     assert (mean > 1).any() or (np.clip(mean, 0, 1) == mean).all()
 
@@ -147,7 +147,7 @@ def test_the_width_is_narrower_where_context_alone_tells_arms_apart() -> None:
     learner, x = log.state.learners["p"], np.array([20.0])
     phi = learner.active.view.design(x[None], log.state.candidates.x)
     mean, width, grown = head_of(log).spread(phi, log.state.candidates.ids)
-    wide = width * np.sqrt(FIRST_DOUBT + 1.5 * np.log1p(grown))  # 1 + 1 / (1 + d) with one column
+    wide = width * np.sqrt(AUTO_OPTIMISM + 1.5 * np.log1p(grown))  # 1 + 1 / (1 + d) with one column
     scores = learner.score(x, log.state.candidates)
     np.testing.assert_allclose(by_arm(scores), np.clip(mean, 0, 1) + NARROW * wide, rtol=1e-12)
 

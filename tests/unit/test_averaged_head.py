@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.bandits.heads import Observation, digest
 from service.bandits.heads.averaged import DISCOUNT, AveragedHead, MovingLevel
-from service.bandits.heads.averaged_rows import CROSSES, Rows, Seen, Spec
+from service.bandits.heads.averaged_rows import CROSSES, MemberRows, Rows, Spec
 from service.features.declaration import Features
 from service.features.schema import Array, Schema
 from service.features.view import View
@@ -52,23 +52,23 @@ def dense(
     head: AveragedHead, view: View, number: int, rows: list[Observation], asked: Observation
 ) -> tuple[float, float]:
     """Mean above the level and variance of a row under a member, by one solution of its joint
-    ridge: own columns of each arm, and those that all share, scaled by their reach over the length
-    of a usual row, which numbers of a known scale have: 1 a column."""
+    ridge: own columns of each arm, and those that all share, scaled by their deviation over the
+    length of a usual row, which numbers of a known scale have: 1 a column."""
     member, seen = head.members[number], Rows(view, "auto")
     d, f = view.schema.context.width, view.schema.arm.width
     lengths = np.sqrt([max(d, 1), max(d + f + d * f, 1)])
-    reach, reach0 = np.minimum(1.0, np.divide(member.spec.reach, lengths))
+    deviation, shared_deviation = np.minimum(1.0, np.divide(member.spec.deviation, lengths))
 
     def phi(row: Observation) -> Array:
-        each = Seen(seen, row.phi[None], 1)
+        each = MemberRows(seen, row.phi[None], 1)
         parts = []
         if member.spec.own:
-            own = np.r_[1.0, reach * each.of(member.spec.own)[0, 1:]]
+            own = np.r_[1.0, deviation * each.of(member.spec.own)[0, 1:]]
             wide = np.zeros((len(ARMS), len(own)))
             wide[ARMS.index(row.arm)] = own
             parts.append(wide.ravel())
         if member.spec.shared:
-            parts.append(np.r_[1.0, reach0 * each.shared[0, 0, 1:]])
+            parts.append(np.r_[1.0, shared_deviation * each.shared[0, 0, 1:]])
         return np.concatenate(parts)
 
     x = np.array([phi(row) for row in rows])
@@ -90,7 +90,7 @@ def test_members_that_do_not_forget_are_dense_ridge_regressions(
     for number, member in enumerate(head.members):
         if member.spec.gamma < 1:
             continue
-        seen = Seen(Rows(view, "auto"), asked.phi[None], 1)
+        seen = MemberRows(Rows(view, "auto"), asked.phi[None], 1)
         mean, variance = member.predict(seen, places, head.rewards.level, head.settled)
         told = dense(head, view, number, rows, asked)
         np.testing.assert_allclose((mean[0, 0], variance[0, 0]), told, rtol=1e-8, atol=1e-9)
@@ -187,7 +187,7 @@ def expect_equal_means(view: View, one: AveragedHead, other: AveragedHead) -> No
     for row in world(view, 4, seed=5):
         if row.arm not in one._arms.by_name or row.arm not in other._arms.by_name:
             continue
-        seen, found = Seen(Rows(view, "auto"), row.phi[None], 1), []
+        seen, found = MemberRows(Rows(view, "auto"), row.phi[None], 1), []
         for head in (one, other):
             place = np.array([head._arms.by_name[row.arm] - 1])
             lasting = [member for member in head.members if member.spec.gamma == 1]
@@ -288,7 +288,7 @@ def test_members_that_forget_return_to_the_prior_and_stay_positive_definite() ->
         head.observe(Observation("a" if number < 200 else "b", x, float(rng.random())))
     fading = next(member for member in head.members if member.spec.gamma == 0.99)
     assert fading.own is not None
-    seen, now = Seen(Rows(view, "auto"), np.ones((1, 4)), 1), head.settled
+    seen, now = MemberRows(Rows(view, "auto"), np.ones((1, 4)), 1), head.settled
     _, variance = fading.predict(seen, np.array([0]), head.rewards.level, now)
     assert variance == pytest.approx(np.array([[2.0]]))
     for member in head.members:

@@ -20,7 +20,7 @@ from service.bandits.heads import (
     Observation,
     RidgeHead,
 )
-from service.bandits.kinds.auto import FIRST_DOUBT, AverageBound
+from service.bandits.kinds.auto import AUTO_OPTIMISM, AverageBound
 
 ROOT = Path(__file__).parents[2]
 SIZE, ARMS = 3, ("a", "b", "c")
@@ -64,8 +64,8 @@ def test_the_bound_of_auto_holds_for_any_head() -> None:
     view: Any = SimpleNamespace(sides=(np.arange(0), np.arange(0), np.zeros(2)))
     version: Any = SimpleNamespace(head=head, view=view, ends=(0.0, 1.0))
     [[a, new]] = AverageBound().scores(version, np.ones((2, 1)), np.ones((2, 1)), ["a", "new"])
-    assert a == pytest.approx(1.0 + 0.5**0.5 * (FIRST_DOUBT + 2 * np.log1p(0.5)) ** 0.5)
-    assert new == pytest.approx(1.0 + FIRST_DOUBT**0.5)  # the level is 1, and nothing is held
+    assert a == pytest.approx(1.0 + 0.5**0.5 * (AUTO_OPTIMISM + 2 * np.log1p(0.5)) ** 0.5)
+    assert new == pytest.approx(1.0 + AUTO_OPTIMISM**0.5)  # the level is 1, and nothing is held
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)

@@ -271,7 +271,7 @@ def expect_ridge(log: Log, kept: list[Settled], weights: list[float]) -> None:
     for place, arm in enumerate(head._arms.by_name):
         own = [number for number, each in enumerate(kept) if each.arm == arm]
         x = active(log).phi(np.array([kept[number].x for number in own]))
-        seen = averaged.Seen(head._rows, x, 1).of("late") * head.members[-1]._reach
+        seen = averaged.MemberRows(head._rows, x, 1).of("late") * head.members[-1]._own_deviation
         weight = np.array(weights)[own]
         P = np.linalg.inv(np.eye(seen.shape[1]) + (seen.T * weight) @ seen)
         np.testing.assert_allclose(late.P[place], P, atol=1e-8)
@@ -419,12 +419,12 @@ def test_a_level_that_moved_while_they_learned_is_theirs_too() -> None:
     head.moving.moved = 0.25
     rows = active(log).view.design(np.zeros((1, 2)), log.state.candidates.x)
     ids = log.state.candidates.ids
-    own = trial.members[0].predict(averaged.Seen(trial._rows, rows, 3), trial._places(ids), 0.0, 0)[
-        0
-    ]
+    own = trial.members[0].predict(
+        averaged.MemberRows(trial._rows, rows, 3), trial._places(ids), 0.0, 0
+    )[0]
     head.take(trial)
     [mean] = head.members[-1].predict(
-        averaged.Seen(head._rows, rows, 3), head._places(ids), 0.0, 0
+        averaged.MemberRows(head._rows, rows, 3), head._places(ids), 0.0, 0
     )[0]
     [one] = own
     assert (mean < one).all()

@@ -3,7 +3,7 @@
 Every member sees every settlement. Their predictions are averaged by discounted predictive
 likelihood (Raftery, Karny, Ettler 2010, "Online prediction under model uncertainty via dynamic
 model averaging", Technometrics 52). Members differ in what they see, in what arms share, in what
-they forget, and in their prior (`Spec.reach`):
+they forget, and in their prior (`Spec.deviation`):
 
 | member        | what it sees             | shared by arms          | used                        |
 |---------------|--------------------------|-------------------------|-----------------------------|
@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.bandits.heads.averaged_member import TINY, Member
-from service.bandits.heads.averaged_rows import LATE_SPECS, Rows, Seen, Spec
+from service.bandits.heads.averaged_rows import LATE_SPECS, MemberRows, Rows, Spec
 from service.bandits.heads.base import (
     OUTSIDE,
     Bank,
@@ -49,7 +49,7 @@ from service.bandits.linalg import Array, Index, spectrum
 from service.features.view import View
 
 DISCOUNT = 0.995
-"""Of the evidence for a member, a settlement."""
+"""Factor of the evidence for a member, a settlement."""
 
 TAILS = 4.0
 """Degrees of freedom of the t distribution that errors are judged by. Under a normal one, a single
@@ -77,8 +77,9 @@ LEVELLED = 256
 """Settlements after which errors are tested for a level that moved."""
 
 DRIFT, ALARM, SHOCK, SETTLED = 0.5, 10.0, 2.0, 100.0
-"""Of the test: drift and threshold of the sums (Page 1954), the largest standardised error, which
-keeps a few rare clicks from raising an alarm, and errors that the mean after an alarm is of."""
+"""Drift and threshold of the sums of the test (Page 1954), the largest standardised error, which
+keeps a few rare clicks from raising an alarm, and number of errors that the mean after an alarm
+is of."""
 
 
 def _name(arm: str) -> str:
@@ -97,7 +98,7 @@ class Noises:
 
     fresh     share of the first noise that is left
     squares   (2, members) what errors made of the rest
-    played    (members,) usual variance of what was shown
+    usual_variance    (members,) usual variance of what was shown
     counts    (n,) settlements of an arm; the last one stays the prior's
     arms      (2, members, n) sums of an arm's squared errors
     """
@@ -105,7 +106,7 @@ class Noises:
     def __init__(self, specs: Sequence[Spec]) -> None:
         self._caps = np.array([CAP if spec.gamma == 1.0 else CAP_FADING for spec in specs])
         self.fresh, self.count = 1.0, FIRST_COUNT
-        self.squares, self.played = np.zeros((2, len(specs))), np.zeros(len(specs))
+        self.squares, self.usual_variance = np.zeros((2, len(specs))), np.zeros(len(specs))
         self.counts, self.arms = np.zeros(2), np.zeros((2, len(specs), 2))
 
     def admit(self, arm: int) -> None:
@@ -115,18 +116,18 @@ class Noises:
             self.arms = np.pad(self.arms, ((0, 0), (0, 0), (0, arm + 1)))
 
     def of_all(self, kind: int, variance: float) -> Array:  # (members,)
-        """Of all arms. variance: of rewards."""
+        """Return the noise over all arms. variance: of rewards."""
         noise = self.squares[kind] + self.fresh * variance
         return np.asarray(np.maximum(noise, QUIET * variance)) if kind == 0 else noise
 
     def of_arm(self, kind: int, variance: float, arm: int) -> Array:  # (members,)
-        """At least that of all arms, and at least what the arm's own errors say."""
+        """Return the noise of an arm: at least that of all arms, and what its own errors say."""
         common = self.of_all(kind, variance)
         own = (COMMON * common + self.arms[kind, :, arm]) / (COMMON + self.counts[arm])
         return np.asarray(np.maximum(common, own))
 
     def of_arms(self, variance: float, arms: Index) -> Array:  # (K,) -> (members, K)
-        """As `of_arm`, of kind 0."""
+        """Return what `of_arm` does of kind 0, for several arms."""
         common = self.of_all(0, variance)[:, None]
         own = (COMMON * common + self.arms[0][:, arms]) / (COMMON + self.counts[arms])
         return np.asarray(np.maximum(common, own))
@@ -139,7 +140,9 @@ class Noises:
         self.fresh *= 1.0 - weight / self.count
         self.squares += (both - self.squares) * (weight / self.count)
         windows = np.minimum(self._caps, self.count)
-        self.played += (variances - self.played) * (weight / windows if now else 1.0)
+        self.usual_variance += (variances - self.usual_variance) * (
+            weight / windows if now else 1.0
+        )
         kept = min(1.0, OWN_CAP / float(self.counts[arm] + weight))
         self.counts[arm] = kept * (self.counts[arm] + weight)
         self.arms[:, :, arm] = kept * (self.arms[:, :, arm] + weight * both)
@@ -147,28 +150,31 @@ class Noises:
     def join(self, others: "Noises", rows: int) -> None:
         """Take further members, with noises of theirs from the same settlements."""
         found, theirs = self.arrays(rows), others.arrays(rows)
-        for name, axis in (("squares", 1), ("played", 0), ("arms", 1)):
+        for name, axis in (("squares", 1), ("usual_variance", 0), ("arms", 1)):
             found[name] = np.concatenate((found[name], theirs[name]), axis)
         self._caps = np.concatenate((self._caps, others._caps))
         self.restore(found, rows)
 
     def keep(self, members: npt.NDArray[np.bool_]) -> None:
         """Go on with some of the members."""
-        self._caps, self.played = self._caps[members], self.played[members]
+        self._caps, self.usual_variance = self._caps[members], self.usual_variance[members]
         self.squares, self.arms = self.squares[:, members], self.arms[:, members]
 
     def arrays(self, rows: int) -> dict[str, Stored]:
         return {
             "common": np.array([[self.fresh, self.count]]),
             "squares": self.squares,
-            "played": self.played,
+            "usual_variance": self.usual_variance,
             "counts": self.counts[:rows],
             "arms": self.arms[:, :, :rows],
         }
 
     def restore(self, arrays: dict[str, Stored], rows: int) -> None:
         [[self.fresh, self.count]] = arrays["common"].tolist()
-        self.squares, self.played = arrays["squares"].copy(), arrays["played"].copy()
+        self.squares, self.usual_variance = (
+            arrays["squares"].copy(),
+            arrays["usual_variance"].copy(),
+        )
         self.counts = np.pad(arrays["counts"], (0, 2 * max(rows, 1) - rows))
         self.arms = np.pad(arrays["arms"], ((0, 0), (0, 0), (0, 2 * max(rows, 1) - rows)))
 
@@ -337,18 +343,18 @@ class AveragedHead(Head):
         return self._arms.of(arms) - 1
 
     def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
-        return self.spread_of(Seen(self._rows, phi, len(arms)), arms)
+        return self.spread_of(MemberRows(self._rows, phi, len(arms)), arms)
 
-    def spread_of(self, seen: Seen, arms: Sequence[str]) -> tuple[Array, Array, Array]:
-        """As `spread`, of rows as members see them."""
+    def spread_of(self, seen: MemberRows, arms: Sequence[str]) -> tuple[Array, Array, Array]:
+        """Do as `spread`, for rows as members see them."""
         places, level, now = self._places(arms), self.rewards.level, self.settled
         at, shares = self._counting
-        told = [self.members[index].predict(seen, places, level, now) for index in at]
-        means, v = np.array(told).swapaxes(0, 1)
+        predicted = [self.members[index].predict(seen, places, level, now) for index in at]
+        means, v = np.array(predicted).swapaxes(0, 1)
         noises = self.noises.of_arms(self.rewards.spread**2, places)[at, None]
-        played = np.maximum(self.noises.played[at], TINY)
+        usual_variance = np.maximum(self.noises.usual_variance[at], TINY)
         mean, width = _sum(shares, means), _sum(shares, np.sqrt(v * noises))
-        return mean + self.base, width, _sum(shares / played, v)
+        return mean + self.base, width, _sum(shares / usual_variance, v)
 
     @property
     def _counting(self) -> tuple[Index, Array]:
@@ -360,8 +366,8 @@ class AveragedHead(Head):
         return self._kept
 
     def opinions(self, phi: Array, arms: Sequence[str]) -> list[tuple[str, float, Array]]:
-        """Of each member that counts."""
-        seen, places = Seen(self._rows, phi, len(arms)), self._places(arms)
+        """Return the opinion of each member that counts."""
+        seen, places = MemberRows(self._rows, phi, len(arms)), self._places(arms)
         found = []
         for index, share in zip(*self._counting, strict=True):
             member = self.members[index]
@@ -431,7 +437,7 @@ class AveragedHead(Head):
         arm = self._admit(_name(row.arm))
         if self.count > LATE_MEMBER_ARMS and "late" in self._rows.expansions:
             self._leave()
-        seen, reward = Seen(self._rows, row.phi[None], 1), row.reward - self.moving.moved
+        seen, reward = MemberRows(self._rows, row.phi[None], 1), row.reward - self.moving.moved
         variance = self.rewards.spread**2
         level = self.rewards.level if self.rewards.n else reward
         forecasts = [member.look(seen, arm, self.settled) for member in self.members]
@@ -467,18 +473,18 @@ class AveragedHead(Head):
         arm = self._arms.by_name.get(_name(row.arm))
         if arm is None:
             return
-        seen, moved = Seen(self._rows, row.phi[None], 1), self.moving.moved
+        seen, moved = MemberRows(self._rows, row.phi[None], 1), self.moving.moved
         left *= row.weight
         for member in self.members:
             member.revise(seen, arm - 1, left * (row.reward - was), self.settled)
         self.rewards.revise(row.reward - moved, was - moved, left)
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
-        """As `revise`."""
+        """Undo an observation in every member, as `revise` changes one."""
         arm = self._arms.by_name.get(_name(row.arm))
         if arm is None:
             return
-        seen, reward = Seen(self._rows, row.phi[None], 1), row.reward - self.moving.moved
+        seen, reward = MemberRows(self._rows, row.phi[None], 1), row.reward - self.moving.moved
         left *= row.weight
         looks = [member.look(seen, arm - 1, self.settled) for member in self.members]
         if any(1.0 - left * each.variance < SINGULAR for each in looks):
@@ -517,11 +523,11 @@ class AveragedHead(Head):
 
     @property
     def count(self) -> int:
-        """Of arms that have rewards."""
+        """Number of arms that have rewards."""
         return len(self._arms) - 1
 
     def health(self) -> HeadHealth:
-        """Of the likeliest member: of what arms share, or else of the worst arm. Its columns are
+        """Describe the likeliest member: what arms share, or else the worst arm. Its columns are
         scaled so that lambda is 1; forgetting gives the prior back a few columns at a time, so a
         direction without rewards has 0.7 to 1.2 then."""
         weights = self.weights

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from service.bandits.heads.averaged import NEGLIGIBLE, AveragedHead
-from service.bandits.heads.averaged_rows import Seen
+from service.bandits.heads.averaged_rows import MemberRows
 from service.bandits.heads.base import HeadHealth, Observation, Stored, part
 from service.bandits.heads.head import Effects
 from service.bandits.linalg import Array, Index
@@ -39,8 +39,8 @@ class Half(NamedTuple):
 
 
 class InformedHead(AveragedHead):
-    """Without imports it is an `AveragedHead`. Imports reach it alone; all other settlements reach
-    its twin too.
+    """An averaged head that learns imports beside a twin which does not. Imports reach it alone;
+    all other settlements reach its twin too.
 
     plain     the twin, a copy from before the first import; None: nothing was imported
     against   evidence against imports, from -CREDIT to BOUND: by how much the twin's squared errors
@@ -55,7 +55,7 @@ class InformedHead(AveragedHead):
 
     @property
     def halves(self) -> list[Half]:
-        """Those that count in a decision."""
+        """Heads that count in a decision."""
         if self.plain is None:
             return [Half(1.0, self, "")]
         informed = (1.0 - TWIN_SHARE) * exp(min(0.0, -self.against))
@@ -70,7 +70,7 @@ class InformedHead(AveragedHead):
     def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
         if self.plain is None:
             return super().spread(phi, arms)
-        seen = Seen(self._rows, phi, len(arms))
+        seen = MemberRows(self._rows, phi, len(arms))
         (share, head, _), *others = self.halves
         mean, width, grown = head.spread_of(seen, arms)
         for rest, other, _ in others:
@@ -88,12 +88,14 @@ class InformedHead(AveragedHead):
         ]
 
     def effects(self, row: Array, arm: str) -> Effects:  # (view.width,)
-        told = [(half.share, AveragedHead.effects(half.head, row, arm)) for half in self.halves]
+        predicted = [
+            (half.share, AveragedHead.effects(half.head, row, arm)) for half in self.halves
+        ]
         return Effects(
-            sum(share * found.constant for share, found in told),
-            np.sum([share * found.columns for share, found in told], axis=0),
-            np.sum([share * found.crosses for share, found in told], axis=0),
-            told[0][1].sides,
+            sum(share * found.constant for share, found in predicted),
+            np.sum([share * found.columns for share, found in predicted], axis=0),
+            np.sum([share * found.crosses for share, found in predicted], axis=0),
+            predicted[0][1].sides,
         )
 
     # -- learn ---------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ class InformedHead(AveragedHead):
         return self.plain is not None
 
     def health(self) -> HeadHealth:
-        """Of the heavier half."""
+        """Describe the heavier half."""
         return AveragedHead.health(max(self.halves, key=lambda half: half.share).head)
 
     def arrays(self) -> dict[str, Stored]:

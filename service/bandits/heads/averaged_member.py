@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.bandits.heads.averaged_rows import Rows, Seen, Spec
+from service.bandits.heads.averaged_rows import MemberRows, Rows, Spec
 from service.bandits.heads.base import Stored, part
 from service.bandits.heads.recursive import RecursiveRidge, Sums
 from service.bandits.linalg import Array, Index
@@ -30,34 +30,37 @@ class Forecast:
 
 
 class Member:
-    """own: the regressions of arms' own columns, of the reward, the constant 1, and each shared
-    column. shared: that of what these leave of the shared row."""
+    """Regressions of the rewards, one of those that an averaged head averages.
+
+    own      of arms' own columns: of the reward, the constant 1, and each shared column
+    shared   of what these leave of the shared row
+    """
 
     def __init__(self, spec: Spec, rows: Rows) -> None:
         m, m0 = rows.width[spec.own], rows.shared_width if spec.shared else 0
         self.spec = spec
         self.own = RecursiveRidge(m, 2 + m0, spec.gamma) if m else None
         self.shared = RecursiveRidge(m0, 2, spec.gamma) if m0 else None
-        self._reach, self._reach0 = rows.scales(spec)
+        self._own_deviation, self._shared_deviation = rows.scales(spec)
 
     def admit(self, arm: int, now: int) -> None:
         """Give a row to an arm that was not met before."""
         if self.own is not None:
             self.own.admit(arm, now)
 
-    def predict(self, seen: Seen, arms: Index, level: float, now: int) -> tuple[Array, Array]:
+    def predict(self, seen: MemberRows, arms: Index, level: float, now: int) -> tuple[Array, Array]:
         """Return means above the level and variances, in units of the noise: both (B, K)."""
         mean, v = np.zeros((2, 1, 1))
         if self.own is not None:
-            told, v = self.own.predict(arms, seen.of(self.spec.own) * self._reach, now)
-            mean = told[:, :, 0] - level * told[:, :, 1]
+            predicted, v = self.own.predict(arms, seen.of(self.spec.own) * self._own_deviation, now)
+            mean = predicted[:, :, 0] - level * predicted[:, :, 1]
         if self.shared is not None:
-            left = seen.shared * self._reach0
+            residual = seen.shared * self._shared_deviation
             if self.own is not None:
-                left -= told[:, :, 2:]
+                residual -= predicted[:, :, 2:]
             reward, one = self.shared.theta[0]
-            mean = mean + left @ (reward - level * one)
-            v = v + self.shared.variances_of(left, now)
+            mean = mean + residual @ (reward - level * one)
+            v = v + self.shared.variances_of(residual, now)
         return mean, np.maximum(v, TINY)
 
     def weights(self, arm: int, level: float) -> tuple[Array | None, Array | None]:
@@ -72,25 +75,29 @@ class Member:
             own = theta[0] - level * theta[1]
             if shared is not None:
                 own -= shared @ theta[2:]
-            own *= self._reach
-        return own, None if shared is None else shared * self._reach0
+            own *= self._own_deviation
+        return own, None if shared is None else shared * self._shared_deviation
 
-    def look(self, seen: Seen, arm: int, now: int) -> Forecast:
+    def look(self, seen: MemberRows, arm: int, now: int) -> Forecast:
         """Predict one settlement, before it is learned."""
         mean = one = v = 0.0
         own = shared = None
-        told = np.zeros(1)
+        predicted = np.zeros(1)
         if self.own is not None:
-            own = self.own.look(arm, seen.of(self.spec.own)[0] * self._reach, now)
+            own = self.own.look(arm, seen.of(self.spec.own)[0] * self._own_deviation, now)
             _, forecasts, v = own
-            mean, one, told = float(forecasts[0]), float(forecasts[1]), forecasts[2:]
+            mean, one, predicted = float(forecasts[0]), float(forecasts[1]), forecasts[2:]
         if self.shared is not None:
-            gain, rest, v0 = self.shared.look(0, seen.shared[0, 0] * self._reach0 - told, now)
+            gain, rest, v0 = self.shared.look(
+                0, seen.shared[0, 0] * self._shared_deviation - predicted, now
+            )
             shared = gain, v0
             mean, one, v = mean + float(rest[0]), one + float(rest[1]), v + v0
         return Forecast(mean, one, v, own, shared)
 
-    def learn(self, seen: Seen, arm: int, looked: Forecast, reward: float, weight: float) -> None:
+    def learn(
+        self, seen: MemberRows, arm: int, looked: Forecast, reward: float, weight: float
+    ) -> None:
         """Learn a settlement of some weight; a negative one takes it out again."""
         gain = weight
         if looked.own is not None:
@@ -104,10 +111,10 @@ class Member:
             targets = np.empty(len(forecasts))
             targets[:2] = reward, 1.0
             if self.shared is not None:
-                targets[2:] = seen.shared[0, 0] * self._reach0
+                targets[2:] = seen.shared[0, 0] * self._shared_deviation
             self.own.learn(arm, direction, gain, targets - forecasts)
 
-    def revise(self, seen: Seen, arm: int, difference: float, now: int) -> None:
+    def revise(self, seen: MemberRows, arm: int, difference: float, now: int) -> None:
         """Change the reward of a settlement that was learned: P stays, theta moves."""
         looked = self.look(seen, arm, now)
         if self.own is not None and looked.own is not None:
@@ -136,24 +143,24 @@ class Member:
             self.shared.follow(kept.shared, shared, np.arange(2))
 
     def _shrink(self, kept: "Member", own: Index, shared: Index, targets: Index) -> None:
-        """As `follow`, by the sums: without a column they are what they were had it never been
-        there. An arm's own block has forecasts C of the shared row; with its A the sums of the
-        shared columns are those of what it leaves, and C' A C. Columns that stay share out the
-        reach anew."""
+        """Drop columns as `follow` does, by the sums: they are what they were had the columns
+        never been there. An arm's own block has forecasts C of the shared row; with its A the sums
+        of the shared columns are those of what it leaves, and C' A C. Columns that stay share out
+        the deviation anew."""
         whole = None if kept.shared is None else kept.shared.sums
         less = None
         share, share0 = (
-            _shares(self._reach, kept._reach, own),
-            _shares(self._reach0, kept._reach0, shared),
+            _shares(self._own_deviation, kept._own_deviation, own),
+            _shares(self._shared_deviation, kept._shared_deviation, shared),
         )
         if self.own is not None and kept.own is not None:
             A, B = kept.own.sums
-            told = None if whole is None else _told(A, kept.own.theta)
+            predicted = None if whole is None else _predicted(A, kept.own.theta)
             B[:, 2:] *= share0[:, None]
             A_left = self.own.shrink(_rescaled((A, B), share), own, targets, kept.own)
-            if whole is not None and told is not None:
-                less = _told(A_left, self.own.theta)
-                whole = whole[0] + told[:, 2:], whole[1] + told[:, :2]
+            if whole is not None and predicted is not None:
+                less = _predicted(A_left, self.own.theta)
+                whole = whole[0] + predicted[:, 2:], whole[1] + predicted[:, :2]
         if self.shared is not None and kept.shared is not None and whole is not None:
             whole = _rescaled(whole, share0)
             self.shared.shrink(whole, shared, np.arange(2), kept.shared, less)
@@ -194,6 +201,6 @@ def _gone(kept: RecursiveRidge | None, columns: Index) -> bool:
     return kept is not None and int(np.count_nonzero(columns >= 0)) < kept.columns
 
 
-def _told(A: Array, theta: Array) -> Array:  # (n, m, m), (n, 2 + s, m) -> (1, 2 + s, s)
+def _predicted(A: Array, theta: Array) -> Array:  # (n, m, m), (n, 2 + s, m) -> (1, 2 + s, s)
     """Return theta A C' over all arms, with C the forecasts of the shared row."""
     return np.asarray((theta @ A @ theta[:, 2:].swapaxes(1, 2)).sum(axis=0)[None])

@@ -20,23 +20,28 @@ there are more of them."""
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """own: what an arm's own weights see; shared: whether arms share weights; gamma: forgetting, a
-    settlement; weight: before any evidence; reach: prior standard deviation, in units of the noise,
-    of what all columns of a usual row add up to, in an arm's own row and in the shared one.
+    """What a member sees, and its prior.
 
-    A reach of 1 a column would let a row of d columns mean anything within sqrt(d) of the noise:
-    of sixty columns that say nothing, each arm would have to show so.
+    own         what an arm's own weights see
+    shared      whether arms share weights
+    gamma       forgetting, a settlement
+    weight      before any evidence
+    deviation   prior standard deviation, in units of the noise, of what all columns of a usual row
+                add up to, in an arm's own row and in the shared one
+
+    A deviation of 1 a column would let a row of d columns mean anything within sqrt(d) of the
+    noise: of sixty columns that say nothing, each arm would have to show so.
     """
 
     own: Literal["", "own", "relu", "late"]
     shared: bool
     gamma: float
     weight: float
-    reach: tuple[float, float] = (1.0, 1.0)
+    deviation: tuple[float, float] = (1.0, 1.0)
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Description for people."""
         name = ("hybrid" if self.own else "shared") if self.shared else self.own
         return name if self.gamma == 1.0 else f"{name}, fading by {self.gamma:g}"
 
@@ -73,7 +78,7 @@ class Rows:
     are.
 
     square      of the context's length, usually: random features are scaled by it
-    squares     (2,) that, and of the length of the shared row without its constant: reaches are
+    squares     (2,) that, and of the length of the shared row without its constant: deviations are
                 scaled by them
     expansions  functions of the context that members see beside its columns, by kind of row
     separate    whether arms have a context and share nothing. Then members are judged by plain
@@ -125,14 +130,14 @@ class Rows:
         """Return the prior deviations (width,) of a member's own columns and of its shared ones."""
         widths = self.width[spec.own], self.shared_width if spec.shared else 0
         found = []
-        for width, reach, square in zip(widths, spec.reach, self.squares, strict=True):
-            scale = np.full(width, min(1.0, reach / sqrt(square)))
+        for width, deviation, square in zip(widths, spec.deviation, self.squares, strict=True):
+            scale = np.full(width, min(1.0, deviation / sqrt(square)))
             scale[:1] = 1.0
             found.append(scale)
         return found
 
     def keep(self, old: "Rows", columns: Index) -> None:
-        """Take the scale of random features from other rows, and that of reaches where all their
+        """Take the scale of random features from other rows, and that of deviations where all their
         columns are still there. columns: (view.width,) where each column of the view was."""
         gone = self._lost(old, columns)
         self.square = old.square
@@ -243,14 +248,14 @@ def _generator(key: str, name: str) -> np.random.Generator:
 
 
 def _signs(draws: Sequence[np.random.Generator]) -> Array:  # (n, CROSSES)
-    """A sign at one place for each column."""
+    """Return a sign at one place for each column."""
     found = np.zeros((len(draws), CROSSES))
     for row, draw in zip(found, draws, strict=True):
         row[draw.integers(CROSSES)] = draw.choice((-1.0, 1.0))
     return found
 
 
-class Seen:
+class MemberRows:
     """Rows of some contexts, each with every arm, as members see them; each is made once.
 
     own      (B, 1 + d) of each context
@@ -258,7 +263,7 @@ class Seen:
     """
 
     def __init__(self, rows: Rows, raw: Array, arms: int) -> None:
-        """raw: (B K, view.width), the arms of one context after another."""
+        """Take rows. raw: (B K, view.width), the arms of one context after another."""
         self._rows, self._raw, self._count = rows, raw, arms
         self.own = rows.own(raw[::arms])
         self._expanded: dict[str, Array] = {}

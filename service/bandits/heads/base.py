@@ -52,7 +52,8 @@ KEPT_PLACES = 2**24
 callers' to choose, without end."""
 
 OUTSIDE = "\0" * 257
-"""Before the id of an arm outside the catalogue, which gets no row of its own; no id is as long."""
+"""Prefix of the id of an arm outside the catalogue, which gets no row of its own; no id is as
+long."""
 
 REMOVABLE = 1e10
 """Squared length of a row, in units of lambda, up to which it is taken out of A again: rounding
@@ -88,7 +89,8 @@ class NameIndex:
         return self.by_name.setdefault(name, len(self.by_name) + 1)
 
     def of(self, names: Sequence[str]) -> Index:  # (n,)
-        """Cached for the latest names: 10,000 take a millisecond."""
+        """Return the row of each name. Those of the latest names are cached: 10,000 take a
+        millisecond."""
         latest, size = self._latest, len(self)
         if latest is None or latest[0] is not names or latest[1] != size:
             get = self.by_name.get
@@ -151,7 +153,7 @@ class Bank:
         return self._order(name).argsort().astype(np.uint16)
 
     def _add(self, names: Sequence[str]) -> tuple[NameIndex, Places]:
-        """A name gets its row only once its places are there: others read meanwhile."""
+        """Add names, each once its places are there: others read meanwhile."""
         index, places = self._table
         new = [name for name in dict.fromkeys(names) if name not in index.by_name]
         if len(index) + len(new) > self._limit:
@@ -178,7 +180,7 @@ class Bank:
         return matrix
 
     def offset_matrix(self, width: int) -> Weights:  # (M, width + 1)
-        """The matrix with a column of ones after it, for rows with an offset."""
+        """Return the matrix with a column of ones after it, for rows with an offset."""
         normals, offset = self.matrix(width), self._offset
         if offset is None or offset.exact.shape[1] != width + 1:
             offset = Weights.of(np.hstack([normals, np.ones((self.draws, 1))]))
@@ -214,7 +216,7 @@ class HeadHealth:
 
 
 def pack_names(names: Iterable[str]) -> Stored:
-    """As JSON: numpy's own strings lose NUL characters at their end."""
+    """Pack names as JSON: numpy's own strings lose NUL characters at their end."""
     return np.frombuffer(json.dumps(list(names)).encode(), np.uint8)
 
 
@@ -224,7 +226,7 @@ def unpack_names(packed: Stored) -> list[str]:
 
 
 def part(arrays: Mapping[str, Stored], prefix: str) -> dict[str, Stored]:
-    """The arrays whose names begin with a prefix, without it."""
+    """Return the arrays whose names begin with a prefix, without it."""
     return {
         name.removeprefix(prefix): array
         for name, array in arrays.items()

@@ -111,7 +111,7 @@ class BetaHead(Head):
     def win_shares(
         self, phi: Array, arms: Sequence[str], like: Index, bank: Bank, scale: float
     ) -> Array | None:
-        """The latest are kept until a count changes: no context has a part in them."""
+        """Count wins. The latest are kept until a count changes: no context has a part in them."""
         if scale != 1.0:
             return None
         won = self._won

@@ -95,8 +95,8 @@ class DisjointRidgeHead(Head):
         self._stale.add(place)
 
     def decay(self, share: float) -> None:
-        """As a shared head's, all arms at once: were they to catch up when they are read, the bits
-        of A would tell who was read."""
+        """Forget as a shared head does, in all arms at once: were they to catch up when they are
+        read, the bits of A would tell who was read."""
         rows = len(self._rows)
         self.A[:rows] *= share
         diagonal = np.arange(self._size)
@@ -161,7 +161,7 @@ class DisjointRidgeHead(Head):
 
     @property
     def noise(self) -> float:
-        """Of all arms together."""
+        """Noise of a reward, over all arms together."""
         self._refresh()
         return self._noise
 

@@ -126,7 +126,7 @@ class EnsembleHead(Head):
         return np.asarray(self._once.level + phi @ self.members.mean(axis=0))
 
     def width(self, phi: Array, arms: Sequence[str]) -> Array:
-        """Standard deviation over the members."""
+        """Return the standard deviation over the members."""
         return np.asarray((self.members @ phi.T).std(axis=0))
 
     @property
@@ -137,7 +137,7 @@ class EnsembleHead(Head):
         return self._once.evidence(arms)
 
     def health(self) -> HeadHealth:
-        """Of the ridge head that counts every settlement once."""
+        """Describe the ridge head that counts every settlement once."""
         return self._once.health()
 
     def arrays(self) -> dict[str, Array]:

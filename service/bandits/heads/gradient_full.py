@@ -50,8 +50,8 @@ class _Posterior:
         self._weight_root, self._factor = np.empty(0), np.empty((0, 0))
 
     def _factored(self) -> Array:  # (n, n), whose lower triangle is L
-        """lambda is on the diagonal: only rows so large that lambda is lost to rounding need one of
-        JITTERS, as a share of the diagonal. Raises NotPositiveDefinite."""
+        """Factorise the kernel. With lambda on the diagonal, only rows so large that lambda is lost
+        to rounding need one of JITTERS, as a share of the diagonal. Raises NotPositiveDefinite."""
         for jitter in JITTERS:
             matrix = self._kernel()
             if jitter:
@@ -166,7 +166,7 @@ class Full:
             self._posterior = None
 
     def withdraw(self, row: Array, times: float) -> None:
-        """A factor that holds the row holds it until it is next made."""
+        """Take a row out. A factor that holds it does so until it is next made."""
         self._seen.take_away(row, times)
         self._stale = True
 
@@ -193,7 +193,8 @@ class Full:
         return posterior
 
     def _weights(self) -> Array:  # (n,)
-        """Counts of the rows beyond those that the factor holds; 0 where some were withdrawn."""
+        """Return the counts of the rows beyond those that the factor holds; 0 where some were
+        withdrawn."""
         held = np.zeros(len(self._seen))
         held[: len(self._held)] = self._held
         return np.maximum(self._seen.counts - held, 0.0)

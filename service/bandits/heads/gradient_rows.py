@@ -39,7 +39,7 @@ class Covariance(Protocol):
         """Multiply sum J J^T by `share`; lambda stays whole."""
 
     def spectrum(self) -> Spectrum:
-        """Of Z, over all p directions."""
+        """Return the spectrum of Z, over all p directions."""
 
     def arrays(self) -> dict[str, Stored]: ...
     def restore(self, arrays: dict[str, Stored]) -> None: ...

@@ -195,14 +195,14 @@ class Head(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, Stored]:
-        """The whole state, exactly, for a snapshot; `restore` is the inverse."""
+        """Return the whole state, exactly, for a snapshot; `restore` is the inverse."""
 
     @abstractmethod
     def restore(self, arrays: dict[str, Stored]) -> None: ...
 
 
 def digest(head: Head) -> str:
-    """A fingerprint of all of a head's bits: replicas at one position have the same."""
+    """Return a fingerprint of all of a head's bits: replicas at one position have the same."""
     total = hashlib.sha256()
     for name, array in sorted(head.arrays().items()):
         total.update(name.encode() + np.ascontiguousarray(array).tobytes())

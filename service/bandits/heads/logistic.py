@@ -97,7 +97,7 @@ class LogisticHead(GaussianHead):
         return -weight
 
     def _place(self, row: Observation) -> int | None:
-        """Of a pending observation, the latest of its key and arm."""
+        """Find a pending observation, the latest of its key and arm."""
         names = [(pending.key, pending.arm) for pending in self._pending]
         return max((n for n, name in enumerate(names) if name == (row.key, row.arm)), default=None)
 
@@ -117,7 +117,7 @@ class LogisticHead(GaussianHead):
             self._change(phi, row.reward, None, left * taken)
 
     def _change(self, phi: Array, was: float, reward: float | None, left: float) -> None:
-        """An observation that a step took in had another reward; None: it never was. Its gradient
+        """Change the reward of an observation that a step took in; None: it never was. Its gradient
         (p - r) phi is linear in r: what the observation says of F stays, and beta moves as by one
         that was predicted, p = r, and came out higher by as much."""
         self._derived = None
@@ -135,7 +135,7 @@ class LogisticHead(GaussianHead):
         self.base, self.beta = base, beta + left * dual[0] * toward
 
     def _rebased(self, away: Array) -> tuple[float, Array]:  # F^-1 g
-        """c and beta once the counts of clicks have changed."""
+        """Return c and beta once the counts of clicks have changed."""
         base = float(np.log((self._clicks + 0.5) / (self._taken - self._clicks + 0.5)))
         return base, self.beta - (base - self.base) * away
 
@@ -159,8 +159,8 @@ class LogisticHead(GaussianHead):
         self._pending = []
 
     def decay(self, share: float) -> None:
-        """A, F and the counts as a ridge head's, towards eps I; beta and c stay. What is pending
-        counts whole in the step to come."""
+        """Forget A, F and the counts as a ridge head does, towards eps I; beta and c stay. What is
+        pending counts whole in the step to come."""
         self._derived = None
         diagonal = np.diag_indices_from(self.A)
         for matrix in (self.A, self.F):
@@ -177,7 +177,7 @@ class LogisticHead(GaussianHead):
 
     @property
     def posterior(self) -> Gaussian:
-        """Of the coefficients; c adds the same to all."""
+        """Posterior of the coefficients; c adds the same to all."""
         if self._derived is None:
             sightings = (self._taken + 1) / (self._information + 0.25)
             noise = float((EVEN * sightings) ** 0.25)
@@ -189,7 +189,7 @@ class LogisticHead(GaussianHead):
         return np.asarray(self.base + phi @ self.beta)
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
-        """The click chance at the posterior's mean logit."""
+        """Return the click chance at the posterior's mean logit."""
         return np.asarray(expit(self._logits(phi)))
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
@@ -201,7 +201,7 @@ class LogisticHead(GaussianHead):
         """There is no noise to be learned."""
 
     def unit(self, span: float) -> float:
-        """A logit, whatever the range of rewards."""
+        """Return that of a logit, whatever the range of rewards."""
         return 1.0
 
     def arrays(self) -> dict[str, Array]:
@@ -236,7 +236,7 @@ class LogisticHead(GaussianHead):
 def implicit_step(
     gram: Array, base: Array, rewards: Array, weights: Array | float = 1.0
 ) -> tuple[Array, Array]:
-    """(a, eta), (k,) each, where a = w (r - expit(eta)) and eta = base + G a.
+    """Solve for (a, eta), (k,) each, where a = w (r - expit(eta)) and eta = base + G a.
 
     With G = phi F^-1 phi^T (k, k), beta + F^-1 phi^T a minimises the weighted log loss of the k
     rewards plus |beta+ - beta|_F^2 / 2. Newton on a; steps are halved until that sum falls, which
@@ -265,7 +265,8 @@ def implicit_step(
 
 
 def _solved(matrix: Array, right: Array) -> Array:  # (k, k), (k,) -> (k,)
-    """By least squares where rows so large that their own 1 is lost to rounding are alike."""
+    """Solve, by least squares where rows are alike and so large that their own 1 is lost to
+    rounding."""
     try:
         return np.asarray(np.linalg.solve(matrix, right))
     except np.linalg.LinAlgError:

@@ -20,7 +20,8 @@ STEP = 0.5
 """Least share that one step of forgetting leaves: it solves for 2 m (1 - g) rows."""
 
 SINGULAR = 1e-9
-"""Of 1 + w v, up to which an observation is not taken out: it would leave less than the prior."""
+"""Value of 1 + w v up to which an observation is not taken out: it would leave less than the
+prior."""
 
 
 Sums = tuple[Array, Array]
@@ -65,7 +66,7 @@ class RecursiveRidge:
         return gain, self.theta[arm] @ row, float(gain @ row)
 
     def learn(self, arm: int, gain: Array, weight: float, errors: Array) -> None:
-        """theta += w e x' P, P -= w P x x' P. weight: of the errors, w / (1 + w v)."""
+        """Learn a row: theta += w e x' P, P -= w P x x' P. weight: of the errors, w / (1 + w v)."""
         self.theta[arm] += np.multiply.outer(weight * errors, gain)
         P = self.P[arm].T  # in place, since BLAS wants columns; P is symmetric
         blas.dger(-weight, gain, gain, a=P, overwrite_a=1)
@@ -96,8 +97,8 @@ class RecursiveRidge:
         return np.minimum(v / left, prior)
 
     def _forget(self, arm: int, now: int) -> None:
-        """A <- g A + (1 - g) I and B <- g B, in steps; the prior returns to a few coordinates at a
-        time, so that a step costs O(m^2)."""
+        """Forget, A <- g A + (1 - g) I and B <- g B, in steps; the prior returns to a few
+        coordinates at a time, so that a step costs O(m^2)."""
         left, m = self.gamma ** float(now - self.last[arm]), self.columns
         if left > DUE:
             return
@@ -135,7 +136,7 @@ class RecursiveRidge:
         kept: "RecursiveRidge",
         less: Array | None = None,
     ) -> Array:  # (n, m, m)
-        """Take what was learned of other columns, of which some are gone, and return the new A.
+        """Adopt the sums of `kept` after columns were removed; return the new A.
 
         sums: of the other columns; less: (n, q + m, m), what to take off B and A of the new ones
         """

@@ -17,7 +17,7 @@ for the first, and to fall as if that weighed FIRST_WEIGHT rewards."""
 
 @dataclass(slots=True)
 class RewardSums:
-    """n: number of rewards; total: their sum; rr: of their squares."""
+    """Sums of rewards. n: their number; total: their sum; rr: that of their squares."""
 
     n: float = 0.0
     total: float = 0.0

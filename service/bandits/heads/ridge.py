@@ -23,7 +23,8 @@ from service.features.columns import taken
 
 
 def learned_noise(unexplained: float, n: float, spread: float) -> float:
-    """sigma_hat: b_n / (a_n - 1) with a_n = a0 + n/2, b_n = b0 spread^2 + unexplained / 2.
+    """Return sigma_hat, the root of b_n / (a_n - 1), with a_n = a0 + n/2 and
+    b_n = b0 spread^2 + unexplained / 2.
 
     Before the first reward, where a_n - 1 is 0, the noise is that of the first unit reward; so it
     is where all rewards together count for less than a double can add to a0.
@@ -85,7 +86,7 @@ class RidgeHead(GaussianHead):
         self.rewards.withdraw(was, left)
 
     def decay(self, share: float) -> None:
-        """A <- g A + (1 - g) lambda I, and all other sums by g: the prior is not forgotten."""
+        """Forget, A <- g A + (1 - g) lambda I and all other sums by g: the prior stays whole."""
         self._derived = self._solved = None
         self.A *= share
         self.A[np.diag_indices_from(self.A)] += (1 - share) * self._ridge

@@ -12,7 +12,7 @@ TIE = 1e-12
 """Scores that are this close, relatively, are equal: they differ by rounding alone."""
 
 SINGLE_ROUNDING = 2.0**-24
-"""Of a float32, relatively."""
+"""Relative rounding of a float32."""
 
 SINGLE_LENGTHS = (1e-9, 1e9)
 """Lengths whose products float32 neither overflows nor flushes to zero."""

@@ -48,4 +48,4 @@ KINDS: Mapping[str, type[Kind]] = {
     get_args(model.model_fields["kind"].annotation)[0]: model
     for model in get_args(get_args(AnyPolicy)[0])
 }
-"""By name, in the order of `AnyPolicy`."""
+"""Kinds by name, in the order of `AnyPolicy`."""

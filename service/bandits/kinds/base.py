@@ -17,7 +17,7 @@ from service.bandits.version import Forgetting
 from service.features.declaration import INTERCEPT, Features
 from service.features.model import Model
 
-Unwise = tuple[str, str]
+SettingWarning = tuple[str, str]
 """A setting that had better be another, and why."""
 
 
@@ -34,8 +34,8 @@ class Kind(Model):
     )
     shadow: bool = Field(
         False,
-        description="true: decides nothing, even for a request that names it, and learns from "
-        "every reward. `GET /experiments/{name}/shadows` tells what it would have earned. Its "
+        description="If true, it decides nothing, even for a request that names it, and learns "
+        "from every reward. `GET /experiments/{name}/shadows` tells what it would have earned. Its "
         "share is 0.",
     )
     epsilon: Epsilon = 0.0
@@ -99,7 +99,7 @@ class Kind(Model):
         return Forgetting(self.gamma, self.decay_every, self.window is not None, self.change)
 
     def seen(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> list[str]:
-        """The features that it sees: those it names, or all that fit the kind. arms: of the
+        """Return the features that it sees: those it names, or all that fit the kind. arms: of the
         definition."""
         return []
 
@@ -107,7 +107,7 @@ class Kind(Model):
         """Return a copy in which defaults that depend on the experiment are written out."""
         return self
 
-    def unwise(self, arms: int, rows: float) -> Iterator[Unwise]:
+    def warnings(self, arms: int, rows: float) -> Iterator[SettingWarning]:
         """Yield settings to be warned of for so many arms and distinct rows, and why."""
         yield from ()
 
@@ -118,7 +118,7 @@ class Featured(Kind):
     features: FeatureNames = None
 
     def seen(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> list[str]:
-        """A net sees the raw features and finds the crosses itself; a linear head needs them."""
+        """Leave crosses to a net, which finds them itself; a linear head needs them."""
         parts = self.policy()
         if not parts.sees_features:
             return []
@@ -132,7 +132,7 @@ class Featured(Kind):
         return [INTERCEPT, *context, *arm, *features.crosses]
 
 
-def few_draws(draws: int, arms: int) -> Iterator[Unwise]:
+def few_draws(draws: int, arms: int) -> Iterator[SettingWarning]:
     """Warn of fewer posterior draws than arms."""
     if draws < arms:
         yield (
@@ -141,7 +141,7 @@ def few_draws(draws: int, arms: int) -> Iterator[Unwise]:
         )
 
 
-def many_rows(form: str, rows: float) -> Iterator[Unwise]:
+def many_rows(form: str, rows: float) -> Iterator[SettingWarning]:
     """Warn of a full Z that may meet more distinct rows than it holds."""
     if form == "full" and rows > FULL_ROWS:
         count = "any number" if rows == inf else f"{rows:,.0f}"

@@ -51,8 +51,13 @@ Noise = Annotated[
     PositiveFloat | None,
     Field(description="Standard deviation of a reward; left out: learned (normal-inverse-gamma)."),
 ]
-SameRidge = Annotated[PositiveFloat, Field(description="As for the linear policies.")]
-SameNoise = Annotated[PositiveFloat | None, Field(description="As for the linear policies.")]
+SameRidge = Annotated[
+    PositiveFloat, Field(description="Prior precision lambda, as for the linear policies.")
+]
+SameNoise = Annotated[
+    PositiveFloat | None,
+    Field(description="Standard deviation of a reward, as for the linear policies."),
+]
 ZForm = Annotated[
     Literal["last_layer", "diagonal", "full"],
     Field(

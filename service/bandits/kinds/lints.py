@@ -16,7 +16,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from service.bandits.kinds import fields
-from service.bandits.kinds.base import Featured, Unwise, expect_searchable, few_draws
+from service.bandits.kinds.base import Featured, SettingWarning, expect_searchable, few_draws
 from service.bandits.makers import ridge_heads
 from service.bandits.policy import Policy
 from service.bandits.thompson import ThompsonSampling
@@ -43,7 +43,7 @@ class LinTs(Featured):
             min_tries=self.min_tries,
         )
 
-    def unwise(self, arms: int, rows: float) -> Iterator[Unwise]:
+    def warnings(self, arms: int, rows: float) -> Iterator[SettingWarning]:
         return few_draws(self.draws, arms)
 
     @model_validator(mode="after")

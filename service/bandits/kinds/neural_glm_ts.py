@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat
 
 from service.bandits.kinds import fields
-from service.bandits.kinds.base import Featured, Unwise, few_draws
+from service.bandits.kinds.base import Featured, SettingWarning, few_draws
 from service.bandits.makers import Logistic
 from service.bandits.net import Net
 from service.bandits.policy import Policy
@@ -52,5 +52,5 @@ class NeuralGlmTs(Featured):
             min_tries=self.min_tries,
         )
 
-    def unwise(self, arms: int, rows: float) -> Iterator[Unwise]:
+    def warnings(self, arms: int, rows: float) -> Iterator[SettingWarning]:
         return few_draws(self.draws, arms)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from service.bandits.kinds import fields
-from service.bandits.kinds.base import Featured, Unwise, few_draws
+from service.bandits.kinds.base import Featured, SettingWarning, few_draws
 from service.bandits.makers import ridge_heads
 from service.bandits.net import Net
 from service.bandits.policy import Policy
@@ -44,5 +44,5 @@ class NeuralLinearTs(Featured):
             min_tries=self.min_tries,
         )
 
-    def unwise(self, arms: int, rows: float) -> Iterator[Unwise]:
+    def warnings(self, arms: int, rows: float) -> Iterator[SettingWarning]:
         return few_draws(self.draws, arms)

@@ -17,7 +17,13 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from service.bandits.kinds import fields
-from service.bandits.kinds.base import Featured, Unwise, expect_no_decay, few_draws, many_rows
+from service.bandits.kinds.base import (
+    Featured,
+    SettingWarning,
+    expect_no_decay,
+    few_draws,
+    many_rows,
+)
 from service.bandits.makers import gradient_heads
 from service.bandits.net import Net
 from service.bandits.policy import Policy
@@ -51,7 +57,7 @@ class NeuralTs(Featured):
             min_tries=self.min_tries,
         )
 
-    def unwise(self, arms: int, rows: float) -> Iterator[Unwise]:
+    def warnings(self, arms: int, rows: float) -> Iterator[SettingWarning]:
         yield from few_draws(self.draws, arms)
         yield from many_rows(self.form, rows)
 

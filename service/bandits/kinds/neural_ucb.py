@@ -16,7 +16,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from service.bandits.kinds import fields
-from service.bandits.kinds.base import Featured, Unwise, expect_no_decay, many_rows
+from service.bandits.kinds.base import Featured, SettingWarning, expect_no_decay, many_rows
 from service.bandits.makers import gradient_heads
 from service.bandits.net import Net
 from service.bandits.policy import Policy
@@ -46,7 +46,7 @@ class NeuralUcb(Featured):
             min_tries=self.min_tries,
         )
 
-    def unwise(self, arms: int, rows: float) -> Iterator[Unwise]:
+    def warnings(self, arms: int, rows: float) -> Iterator[SettingWarning]:
         return many_rows(self.form, rows)
 
     @model_validator(mode="after")

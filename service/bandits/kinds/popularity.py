@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from service.bandits.kinds import fields
-from service.bandits.kinds.base import Kind, Unwise, few_draws
+from service.bandits.kinds.base import Kind, SettingWarning, few_draws
 from service.bandits.makers import Clicks
 from service.bandits.policy import Policy
 from service.bandits.thompson import ThompsonSampling
@@ -31,5 +31,5 @@ class Popularity(Kind):
             min_tries=self.min_tries,
         )
 
-    def unwise(self, arms: int, rows: float) -> Iterator[Unwise]:
+    def warnings(self, arms: int, rows: float) -> Iterator[SettingWarning]:
         return few_draws(self.draws, arms)

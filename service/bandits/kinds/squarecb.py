@@ -34,8 +34,8 @@ class SquareCb(Featured):
     training: fields.TrainingPlan = Training()
     gap_scale: Annotated[PositiveFloat, fields.KEEPS_HEAD] = Field(
         10.0,
-        description="c: of K arms of U kinds, one whose mean is a share g of the reward range "
-        "below the best has the chance 1 / (K + (K / U) c sqrt(n) g) after n settlements. "
+        description="Factor c: of K arms of U kinds, one whose mean is a share g of the reward "
+        "range below the best has the chance 1 / (K + (K / U) c sqrt(n) g) after n settlements. "
         "Larger explores less.",
     )
 
