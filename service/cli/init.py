@@ -28,7 +28,7 @@ def rendered(name: str, file: str) -> str:
         for setting, field in model.model_fields.items():
             if setting != "kind" and not re.search(rf"\b{setting} = ", text):
                 text += f"# {setting} = {json.dumps(field.default)}  # {field.description}\n"
-    return text.replace("@NAME@", name).replace("@FILE@", file).replace("@KINDS@", kinds)
+    return text.replace("@NAME@", name).replace("@FILE@", file).replace("# kinds: @KINDS@", kinds)
 
 
 def init(

@@ -51,7 +51,8 @@ def test_the_floor_is_part_of_the_logged_probabilities_and_falls() -> None:
     p, _ = decide(learner, CAT, log.state.candidates, 1, seed=1)
     assert p.sum() == pytest.approx(1.0)
     assert p.min() == pytest.approx(FLOOR / len(log.state.arms))
-    head_of(log).settled = 3_999
+    assert learner.active.settled == head_of(log).settled == 10
+    learner.active.settled = 3_999
     assert learner.epsilon == pytest.approx(FLOOR / 2)
     both = filled(10, epsilon=0.1).state.learners["p"]
     assert both.epsilon == pytest.approx(1 - (1 - FLOOR) * 0.9)
