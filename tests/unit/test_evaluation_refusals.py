@@ -1,6 +1,7 @@
 """What an evaluation refuses: other candidates, weights that cannot be, slates by another name."""
 
 from dataclasses import replace
+from functools import cache
 from math import inf, nan
 from random import Random
 from typing import Any
@@ -155,6 +156,7 @@ def test_arms_that_the_request_names_are_nobodys_shortlist() -> None:
 # -- weights -------------------------------------------------------------------------------------
 
 
+@cache
 def imported(
     shown: float, said: float, *, told: bool = True, last: float | None = None
 ) -> MemoryStore:
