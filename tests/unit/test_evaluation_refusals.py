@@ -28,7 +28,7 @@ from tests.support.clock import run_virtual
 from tests.unit.audited import decisions_of, define, live, state_of
 from tests.unit.test_evaluation import played, visits, walked
 
-ARMS, DECISIONS = 800, 300
+ARMS, DECISIONS = 800, 200
 QUALITY = np.random.default_rng(1).random(ARMS) ** 2
 CHANCES = 0.1 + 0.55 * QUALITY
 RETRIEVES = {"kind": "lints", "draws": 64, "retrieve": 20, "epsilon": 0.2}
@@ -95,9 +95,9 @@ def test_what_chance_earns_of_a_catalogue_is_not_told_by_shortlists_of_its_best(
     result = found(retrieved)
     refused = refusals(result)["random"]
     assert refused is not None
-    assert refused.startswith("300 of 300 decisions (100.0%) chose from other candidates than it ")
+    assert refused.startswith("200 of 200 decisions (100.0%) chose from other candidates than it ")
     assert "shortlists that ts made" in refused
-    assert "random: no estimate. 300 of 300" in table(result)
+    assert "random: no estimate. 200 of 200" in table(result)
     assert result.shortlists == DECISIONS
     random = {value.policy: value for value in result.policies}["random"]
     assert (random.estimates, random.direct_method) == ({}, None)
@@ -111,7 +111,7 @@ def test_of_the_policy_that_made_them_its_own_value_stays(retrieved: MemoryStore
     assert (value.mean_weight, value.mean_weight_error, value.other_candidates) == (1, 0, 0)
     for estimator in ("ips", "snips"):
         assert value.estimates[estimator].value == result.logged.value
-    assert "300 decisions chose from arms that their policy had retrieved" in table(result)
+    assert "200 decisions chose from arms that their policy had retrieved" in table(result)
 
 
 def test_another_head_of_the_same_policy_would_have_made_another_shortlist(
