@@ -177,7 +177,7 @@ def imported(
                 probabilities=[said, *[rest] * 5] if told else None,
                 reward=float(arm.startswith("food")),
             )
-            for number in range(600)
+            for number in range(400)
         ]
         if last is not None:
             history[-1] = structs.replace(history[-1], propensity=last, probabilities=None)
@@ -193,7 +193,7 @@ def test_propensities_that_arms_were_drawn_by_pass(said: float, told: bool) -> N
     assert refusals(result) == {"linucb": None, "random": None}
     for value in result.policies:
         assert abs(value.mean_weight - 1) < 5 * value.mean_weight_error
-    assert result.without_probabilities == (0 if told else 600)
+    assert result.without_probabilities == (0 if told else 400)
     linucb, random = result.policies
     assert linucb.estimates["snips"].value > 0.9
     assert random.estimates["ips"].value == pytest.approx(1 / 3, abs=0.1)
@@ -224,7 +224,7 @@ def test_five_standard_errors_above_1_are_refused() -> None:
 @pytest.mark.parametrize("tiny", [1e-300, 5e-324])
 def test_a_decision_of_a_chance_that_no_weight_can_hold_is_left_out(tiny: float) -> None:
     result = found(imported(0.2, 0.2, last=tiny), policies=["linucb"])
-    assert (result.decisions, result.left_out) == (599, {TINY_PROPENSITY: 1})
+    assert (result.decisions, result.left_out) == (399, {TINY_PROPENSITY: 1})
     [value] = result.policies
     assert value.refused is None
     assert value.effective_sample_size > 50
@@ -266,7 +266,7 @@ def test_a_policy_that_learned_nothing_is_refused_and_a_definition_of_it_is_not(
     result = found(log, policies=["linucb", "lints", "random"], definitions=idea)
     by_name = {value.policy: value for value in result.policies}
     learned = {name: value.learned_from for name, value in by_name.items()}
-    assert learned == {"linucb": 599, "lints": 0, "random": None, "idea": 599}
+    assert learned == {"linucb": 399, "lints": 0, "random": None, "idea": 399}
     refused = by_name["lints"].refused
     assert refused is not None
     assert refused.startswith("it had learned from 0 rewards, so it would choose as if it knew ")
@@ -281,7 +281,7 @@ def test_a_policy_that_learned_nothing_is_refused_and_a_definition_of_it_is_not(
 def test_a_frozen_policy_that_learned_nothing_before_is_refused() -> None:
     log = imported(0.2, 0.2)
     [value] = found(log, policies=["linucb"], freeze=True).policies
-    assert (value.learned_from, value.refused) == (300, None)
+    assert (value.learned_from, value.refused) == (200, None)
     every = Selection(since=0.0)
     [value] = found(log, policies=["linucb"], freeze=True, selection=every).policies
     assert value.learned_from == 0
