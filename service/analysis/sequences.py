@@ -40,8 +40,8 @@ RHO = 10.0
 once. At V = 20 and 100,000 the factor is 2."""
 
 TOLERANCE, NEWTON_STEPS = 1e-12, 20
-"""Of a boundary, relative; and the most steps to it. Some ten are enough; where V is beyond 1e6,
-rounding moves the later ones."""
+"""Relative error of a boundary, and the most steps to it. Some ten are enough; where V is beyond
+1e6, rounding moves the later ones."""
 
 MOST_ROWS = 10
 """Rows of a unit that count. If all did, a crawler with 300 decisions beside 500 visitors with one
