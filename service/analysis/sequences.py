@@ -29,7 +29,6 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
-from scipy.optimize.elementwise import bracket_root, find_root
 from scipy.special import gammainc, gammaln, ndtri
 
 Array = npt.NDArray[np.float64]
@@ -40,6 +39,9 @@ RHO = 10.0
 (in units of scale^2): there a sequence is 1.7 times as wide as an interval that may be looked at
 once. At V = 20 and 100,000 the factor is 2."""
 
+TOLERANCE, NEWTON_STEPS = 1e-12, 20
+"""Relative error of a boundary, and the most steps to it. Some ten are enough; where V is beyond
+1e6, rounding moves the later ones."""
 
 MOST_ROWS = 10
 """Rows of a unit that count. If all did, a crawler with 300 decisions beside 500 visitors with one
@@ -63,16 +65,27 @@ def log_evidence(s: Array, v: Array, scale: float) -> Array:
     return np.asarray(constant + whole)
 
 
+def _slope(s: Array, v: Array) -> Array:
+    """Return the derivative of `log_evidence` in s, for scale 1."""
+    u, t = s + v + RHO, v + RHO
+    density = np.exp((t - 1) * np.log(u) - u - gammaln(t))
+    return np.asarray(density / gammainc(t, u) - t / u + 1)
+
+
 def radius(v: Array, scale: float, alpha: float) -> Array:
-    """Return u(v), (n,): a two-sided bound of level `alpha`. Arguments as of `log_evidence`."""
+    """Return u(v), (n,): a two-sided bound of level `alpha`. Arguments as of `log_evidence`.
+
+    Newton's method from 0: the log of a mixture of exponentials of s is convex in s, so after the
+    first step it comes down to the root from above.
+    """
     squares = np.asarray(v, dtype=float) / scale**2
-    target = log(2 / alpha)
-
-    def short(s: Array, squares: Array) -> Array:
-        return log_evidence(s, squares, 1.0) - target
-
-    bracket = bracket_root(short, 0.0, np.sqrt(squares) + 1.0, xmin=0.0, args=(squares,)).bracket
-    return np.asarray(scale * find_root(short, bracket, args=(squares,)).x)
+    found = np.zeros_like(squares)
+    for _ in range(NEWTON_STEPS):
+        step = (log_evidence(found, squares, 1.0) - log(2 / alpha)) / _slope(found, squares)
+        found = found - step
+        if (np.abs(step) <= TOLERANCE * found).all():
+            break
+    return np.asarray(scale * found)
 
 
 def before(values: Array) -> Array:

@@ -64,7 +64,10 @@ def _bounded(
     their places among the candidates; None: they are all."""
     untried: Sequence[int] | Index = facts.untried
     if arms is not None and facts.untried:
-        untried = np.isin(arms, facts.untried).nonzero()[0]
+        tried = np.array(facts.untried)
+        among = np.zeros(1 + max(arms.max(), tried.max()), bool)  # np.isin takes five times as long
+        among[tried] = True
+        untried = among[arms].nonzero()[0]
     return rules.floor(rules.with_tries(p, untried), learner.epsilon)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import struct
 from pathlib import Path
 
@@ -167,6 +168,14 @@ def test_an_export_that_was_killed_anywhere_goes_on_without_loss_or_double(
     """It dies at each sync to disk in turn: before and after each rename, erasure included."""
     synced = os.fsync
 
+    async def begun() -> Shop:
+        shop = await played(12)
+        await export(shop.store, folder / "begun", file_bytes=SMALL)
+        await shop.erase(a_decision(2), a_decision(9))
+        for number in range(13, 16):
+            await shop.reward(await shop.decide(a_decision(number)), a=1.0)
+        return shop
+
     async def killed_at(moment: int) -> bool:
         archive, left = folder / str(moment), moment
 
@@ -177,25 +186,22 @@ def test_an_export_that_was_killed_anywhere_goes_on_without_loss_or_double(
                 raise Killed
             synced(file)
 
-        shop = await played(12)
-        await export(shop.store, archive, file_bytes=SMALL)
-        await shop.erase(a_decision(2), a_decision(9))
-        for number in range(13, 16):
-            await shop.reward(await shop.decide(a_decision(number)), a=1.0)
+        shutil.copytree(folder / "begun", archive)
         monkeypatch.setattr(os, "fsync", sync)
         died = False
         try:
-            await export(shop.store, archive, file_bytes=SMALL)
+            await export(store, archive, file_bytes=SMALL)
         except Killed:
             died = True
         finally:
             monkeypatch.setattr(os, "fsync", synced)
-        await export(shop.store, archive, file_bytes=SMALL)
+        await export(store, archive, file_bytes=SMALL)
         assert ids_of(archive) == ids(1, *range(3, 9), *range(10, 16))
         assert positions_of(archive) == [n for n in range(1, 18) if n not in (3, 10)]
         assert not list(archive.rglob(".draft"))
         return died
 
+    store = run_virtual(begun()).store
     moment = 0
     while run_virtual(killed_at(moment)):
         moment += 1

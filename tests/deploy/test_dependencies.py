@@ -5,6 +5,7 @@ import json
 import re
 import sys
 import tomllib
+from functools import cache
 
 import pytest
 from packaging.requirements import Requirement
@@ -49,6 +50,7 @@ def names(found: list[Requirement]) -> set[str]:
     return {canonicalize_name(one.name) for one in found}
 
 
+@cache
 def imported(folder: str) -> set[str]:
     """Packages that modules import when they run, beside those of the standard library."""
     modules: set[str] = set()
@@ -61,7 +63,9 @@ def imported(folder: str) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules.add(node.module.split(".")[0])
             elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-                nodes += ast.iter_child_nodes(node)
+                nodes += [
+                    one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.expr)
+                ]
     ours = {file.name for file in (*ROOT.iterdir(), *(ROOT / "clients/python").iterdir())}
     packages = modules - sys.stdlib_module_names - ours
     return {canonicalize_name(PACKAGES.get(name, name)) for name in packages}

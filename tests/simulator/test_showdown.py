@@ -134,29 +134,28 @@ def test_policies_of_a_file_are_played_and_keep_leaves_the_experiment(serve: Ser
     assert experiment["policies"] == {"mine": {"kind": "linucb", "alpha": 0.5}}
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ("--visits 70", "was played with visits 60, not 70; give another --out"),
-        ("--shock-at 20", "was played with shock-at None, not 20"),
-        ("--policies random", "was played with policies"),
-        ("--policies linucb,bogus", "unknown policy 'bogus'"),
-        ("--world logged", "needs --data"),
-        ("--world ranking --shock-at 5", "no market shock"),
-        ("--data x.csv", "reads no data"),
-        ("--policy-file no.json", "No such file"),
-    ],
-)
-def test_a_fault_of_use_is_one_line(
-    serve: Serve, capsys: pytest.CaptureFixture[str], asked: str, said: str
-) -> None:
+FAULTS_OF_USE = {
+    "--visits 70": "was played with visits 60, not 70; give another --out",
+    "--shock-at 20": "was played with shock-at None, not 20",
+    "--policies random": "was played with policies",
+    "--policies linucb,bogus": "unknown policy 'bogus'",
+    "--world logged": "needs --data",
+    "--world ranking --shock-at 5": "no market shock",
+    "--data x.csv": "reads no data",
+    "--policy-file no.json": "No such file",
+}
+"""What is asked for after a showdown, and what is said of it."""
+
+
+def test_a_fault_of_use_is_one_line(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
     serve(transport(FakeService()))
     assert command.main(ASKED) == 0
     capsys.readouterr()
-    assert command.main([*ASKED, *asked.split()]) == 1
-    err = capsys.readouterr().err
-    assert said in err
-    assert len(err.splitlines()) == 1
+    for asked, said in FAULTS_OF_USE.items():
+        assert command.main([*ASKED, *asked.split()]) == 1, asked
+        err = capsys.readouterr().err
+        assert said in err
+        assert len(err.splitlines()) == 1
 
 
 def test_a_log_is_not_played_beyond_its_end(

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from service.app import assemble, open_services
 from service.http.application import create_app
+from service.http.openapi import document
 from service.http.scope import PROBES
 from service.http.services import Services
 from service.log.stores import Store
@@ -35,10 +36,10 @@ PROBLEM = {"type", "title", "status", "detail", "errors"}
 
 
 @cache
-def openapi() -> Json:
-    """The document as the code of now writes it."""
-    settings = Settings(store="memory://")
-    return create_app(assemble(settings, MemoryStore(), [bytes(32)])).openapi()
+def openapi(*, required: bool = False) -> Json:
+    """The document as the code of now writes it. required: where requests need a key."""
+    app = create_app(assemble(Settings(store="memory://"), MemoryStore(), [bytes(32)]))
+    return document(app, required)
 
 
 @cache
@@ -281,7 +282,9 @@ def serving(
         opening = open_services(Settings(**chosen), log, clock=clock, rng=clock.rng)
         services = runner.run(stack.enter_async_context(opening))
         try:
-            wire = Wire(runner, services, create_app(services))
+            app = create_app(services)
+            app.openapi_schema = openapi(required=services.access.required)  # made once
+            wire = Wire(runner, services, app)
             stack.push_async_callback(wire.client.aclose)
             yield wire
         finally:

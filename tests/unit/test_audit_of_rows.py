@@ -17,8 +17,8 @@ from tests.unit.audited import (
     Pick,
     a_log,
     audited,
+    decisions_of,
     other_probability,
-    row,
     scores,
     single,
     slate,
@@ -121,15 +121,20 @@ CHANGES: list[tuple[Pick, Callable[[Decision], Decision], str, str]] = [
 
 @pytest.fixture(scope="module")
 def told(played: MemoryStore) -> list[list[Discrepancy]]:
-    """What an audit says of the row, by change. An audit tells of as many
-    changes as there are rows for, and of no other row."""
-    changed: list[dict[str, bytes]] = []
-    places = []
+    """What an audit says of the row, by change. Each changes a row of its own, as long as there
+    are rows that it is for; an audit tells of these, and of no other."""
+    every, changed, places = decisions_of(played), [dict[str, bytes]()], list[tuple[int, str]]()
     for pick, change, *_ in CHANGES:
-        decision = row(played, pick)
+        fitting = [decision for decision in every if pick(decision)]
+        free = (
+            (place, decision)
+            for place, rows in enumerate([*changed, {}])
+            for decision in fitting
+            if decision.id not in rows
+        )
+        place, decision = next(free)
         other = change(decision)
         assert other != decision
-        place = next((n for n, rows in enumerate(changed) if decision.id not in rows), len(changed))
         if place == len(changed):
             changed.append({})
         changed[place][decision.id] = encode_decision(other)
@@ -159,20 +164,17 @@ def flipped(at: int) -> Callable[[bytes], bytes]:
     return flip
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_rows_that_are_no_decision_or_fail_their_checksum_are_named(played: MemoryStore) -> None:
+    """Also where nothing is derived from what was changed, as from the hash of the unit."""
+    changes: list[Callable[[bytes], bytes]] = [
         *map(flipped, [0, 2, 3, 7, 8, 12, 40, -20, -1]),
         lambda payload: payload[:5],
         lambda payload: payload[:-1],
-    ],
-)
-def test_a_row_that_is_no_decision_or_fails_its_checksum_is_named(
-    played: MemoryStore, change: Callable[[bytes], bytes]
-) -> None:
-    """Also where nothing is derived from what was changed, as from the hash of the unit."""
-    decision = msgspec.structs.replace(row(played, slate("random")), unit="unit")
-    payload = change(encode_decision(decision))
-    found = audited(Changed(played, {decision.id: payload}))
-    assert [(each.kind, each.id) for each in found.kept] == [("unreadable", decision.id)]
+    ]
+    rows = {
+        decision.id: change(encode_decision(msgspec.structs.replace(decision, unit="unit")))
+        for decision, change in zip(decisions_of(played), changes, strict=False)
+    }
+    found = audited(Changed(played, {**rows}))
+    assert [(each.kind, each.id) for each in found.kept] == [("unreadable", name) for name in rows]
     assert not found.clean

@@ -1,6 +1,7 @@
 """What an evaluation refuses: other candidates, weights that cannot be, slates by another name."""
 
 from dataclasses import replace
+from functools import cache
 from math import inf, nan
 from random import Random
 from typing import Any
@@ -27,7 +28,7 @@ from tests.support.clock import run_virtual
 from tests.unit.audited import decisions_of, define, live, state_of
 from tests.unit.test_evaluation import played, visits, walked
 
-ARMS, DECISIONS = 800, 300
+ARMS, DECISIONS = 800, 200
 QUALITY = np.random.default_rng(1).random(ARMS) ** 2
 CHANCES = 0.1 + 0.55 * QUALITY
 RETRIEVES = {"kind": "lints", "draws": 64, "retrieve": 20, "epsilon": 0.2}
@@ -94,9 +95,9 @@ def test_what_chance_earns_of_a_catalogue_is_not_told_by_shortlists_of_its_best(
     result = found(retrieved)
     refused = refusals(result)["random"]
     assert refused is not None
-    assert refused.startswith("300 of 300 decisions (100.0%) chose from other candidates than it ")
+    assert refused.startswith("200 of 200 decisions (100.0%) chose from other candidates than it ")
     assert "shortlists that ts made" in refused
-    assert "random: no estimate. 300 of 300" in table(result)
+    assert "random: no estimate. 200 of 200" in table(result)
     assert result.shortlists == DECISIONS
     random = {value.policy: value for value in result.policies}["random"]
     assert (random.estimates, random.direct_method) == ({}, None)
@@ -110,7 +111,7 @@ def test_of_the_policy_that_made_them_its_own_value_stays(retrieved: MemoryStore
     assert (value.mean_weight, value.mean_weight_error, value.other_candidates) == (1, 0, 0)
     for estimator in ("ips", "snips"):
         assert value.estimates[estimator].value == result.logged.value
-    assert "300 decisions chose from arms that their policy had retrieved" in table(result)
+    assert "200 decisions chose from arms that their policy had retrieved" in table(result)
 
 
 def test_another_head_of_the_same_policy_would_have_made_another_shortlist(
@@ -155,6 +156,7 @@ def test_arms_that_the_request_names_are_nobodys_shortlist() -> None:
 # -- weights -------------------------------------------------------------------------------------
 
 
+@cache
 def imported(
     shown: float, said: float, *, told: bool = True, last: float | None = None
 ) -> MemoryStore:
@@ -175,7 +177,7 @@ def imported(
                 probabilities=[said, *[rest] * 5] if told else None,
                 reward=float(arm.startswith("food")),
             )
-            for number in range(600)
+            for number in range(400)
         ]
         if last is not None:
             history[-1] = structs.replace(history[-1], propensity=last, probabilities=None)
@@ -191,7 +193,7 @@ def test_propensities_that_arms_were_drawn_by_pass(said: float, told: bool) -> N
     assert refusals(result) == {"linucb": None, "random": None}
     for value in result.policies:
         assert abs(value.mean_weight - 1) < 5 * value.mean_weight_error
-    assert result.without_probabilities == (0 if told else 600)
+    assert result.without_probabilities == (0 if told else 400)
     linucb, random = result.policies
     assert linucb.estimates["snips"].value > 0.9
     assert random.estimates["ips"].value == pytest.approx(1 / 3, abs=0.1)
@@ -222,7 +224,7 @@ def test_five_standard_errors_above_1_are_refused() -> None:
 @pytest.mark.parametrize("tiny", [1e-300, 5e-324])
 def test_a_decision_of_a_chance_that_no_weight_can_hold_is_left_out(tiny: float) -> None:
     result = found(imported(0.2, 0.2, last=tiny), policies=["linucb"])
-    assert (result.decisions, result.left_out) == (599, {TINY_PROPENSITY: 1})
+    assert (result.decisions, result.left_out) == (399, {TINY_PROPENSITY: 1})
     [value] = result.policies
     assert value.refused is None
     assert value.effective_sample_size > 50
@@ -264,7 +266,7 @@ def test_a_policy_that_learned_nothing_is_refused_and_a_definition_of_it_is_not(
     result = found(log, policies=["linucb", "lints", "random"], definitions=idea)
     by_name = {value.policy: value for value in result.policies}
     learned = {name: value.learned_from for name, value in by_name.items()}
-    assert learned == {"linucb": 599, "lints": 0, "random": None, "idea": 599}
+    assert learned == {"linucb": 399, "lints": 0, "random": None, "idea": 399}
     refused = by_name["lints"].refused
     assert refused is not None
     assert refused.startswith("it had learned from 0 rewards, so it would choose as if it knew ")
@@ -279,7 +281,7 @@ def test_a_policy_that_learned_nothing_is_refused_and_a_definition_of_it_is_not(
 def test_a_frozen_policy_that_learned_nothing_before_is_refused() -> None:
     log = imported(0.2, 0.2)
     [value] = found(log, policies=["linucb"], freeze=True).policies
-    assert (value.learned_from, value.refused) == (300, None)
+    assert (value.learned_from, value.refused) == (200, None)
     every = Selection(since=0.0)
     [value] = found(log, policies=["linucb"], freeze=True, selection=every).policies
     assert value.learned_from == 0

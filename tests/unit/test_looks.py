@@ -306,7 +306,7 @@ def store() -> MemoryStore:
     store = MemoryStore()
 
     async def run() -> None:
-        for play in (_begin, visits(120)):
+        for play in (_begin, visits(60)):
             await live(store, play)
 
     run_virtual(run())
@@ -324,10 +324,10 @@ def test_later_looks_at_shadows_evaluate_what_is_new(
     """Four policies decide of each decision, and of the last one again."""
 
     async def run() -> None:
-        assert (await watcher.look()).decisions == 120
-        assert watcher.decided == 4 * 120
+        assert (await watcher.look()).decisions == 60
+        assert watcher.decided == 4 * 60
         await live(store, visits(20, seed=1))
-        assert (await watcher.look()).decisions == 140
+        assert (await watcher.look()).decisions == 80
         assert watcher.decided <= 4 * 22
         await watcher.look()
         assert watcher.decided <= 4 * 2
@@ -344,7 +344,7 @@ def test_one_unit_has_ten_decisions_over_all_looks(
         for seed, count in ((5, 6), (6, 7), (7, 8)):
             await live(store, visits(count, seed=seed, unit="crawler"))
             found = await watcher.look()
-        assert found.decisions == 130
+        assert found.decisions == 70
         assert found.left_out == {REPEATED: 11}
 
     run_virtual(run())
@@ -365,9 +365,9 @@ def test_decisions_that_wait_are_evaluated_once_they_count(
 
         await live(store, waiting)
         await live(store, visits(30, seed=2))
-        assert (await watcher.look()).decisions == 120
+        assert (await watcher.look()).decisions == 60
         await live(store, told)
-        assert (await watcher.look()).decisions == 151
+        assert (await watcher.look()).decisions == 91
         assert 4 * 31 <= watcher.decided <= 4 * 33
 
     run_virtual(run())
@@ -392,9 +392,9 @@ def test_a_corrected_reward_counts_in_what_was_evaluated(
         first = await watcher.look()
         await live(store, corrected)
         second = await watcher.look()
-        assert (first.decisions, second.decisions) == (151, 151)
+        assert (first.decisions, second.decisions) == (91, 91)
         assert first.logged.value is not None
-        assert second.logged.value == pytest.approx(first.logged.value + 1 / 151)
+        assert second.logged.value == pytest.approx(first.logged.value + 1 / 91)
         assert watcher.decided <= 4 * 2
 
     run_virtual(run())
@@ -422,8 +422,8 @@ def test_a_row_that_came_late_begins_anew(store: MemoryStore, watcher: ShadowWat
         )
         row = DecisionRow(SHOP, late.id, late.series, encode_decision(late))
         await store.commit([row, Append(SHOP, encode_event(event), {"late": ""})])
-        assert (await watcher.look()).decisions == 121
-        assert watcher.decided == 4 * 121
+        assert (await watcher.look()).decisions == 61
+        assert watcher.decided == 4 * 61
 
     run_virtual(run())
 
@@ -444,7 +444,7 @@ def test_a_shadow_that_is_changed_begins_anew(store: MemoryStore, watcher: Shado
         assert first.logged == pytest.approx(sum(rewards) / 20)
         assert {each.policy: each.decisions for each in found.policies} == {
             "first": 20,
-            "second": 140,
+            "second": 80,
         }
         await live(store, visits(5, seed=4))
         await watcher.look()

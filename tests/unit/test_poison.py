@@ -1,6 +1,8 @@
 """Hostile rewards and the accuracy of a head: the most that one key may cost."""
 
+import copy
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 from service.serving.scoring import decide
+from service.state.fold import State
 from tests.unit.campaigns import BOUNDS, HONEST, POLICIES, faults, play
 from tests.unit.folding import Log
 
@@ -48,6 +51,13 @@ class Shop:
         arm = state.candidates.ids[slate.arms[0]]
         self.log.settle("p", {arm: reward(arm)}, {"age": age})
 
+    def copy(self) -> "Shop":
+        """Return another shop that goes on from here."""
+        other = copy.copy(self)
+        other.log = Log([*self.log.records], State.restore(self.log.state.snapshot()))
+        other.rng, other.seeds = copy.deepcopy((self.rng, self.seeds))
+        return other
+
     def honest(self, visits: int) -> None:
         for age in (10 * self.rng.standard_normal(visits)).tolist():
             self.ask(age, lambda arm, age=age: float((arm == "wild") == (age > 0)))
@@ -64,6 +74,14 @@ class Shop:
         return float(((means[1] > means[0]) == (ages > 0)).mean())
 
 
+@cache
+def taught(policy: str, **age: Any) -> Shop:
+    """After honest visits."""
+    shop = Shop(policy, age)
+    shop.honest(HONEST)
+    return shop
+
+
 @pytest.mark.parametrize("outliers", [[1e12], [1e4, -1e4] * 3], ids=["one", "six"])
 @pytest.mark.parametrize("age", [{"type": "numeric", "scale": 10.0}, {"type": "numeric"}])
 @pytest.mark.parametrize("policy", ONE_OF_FOUR)
@@ -71,8 +89,7 @@ def test_a_few_outliers_cost_a_head_little(
     policy: str, age: dict[str, Any], outliers: list[float]
 ) -> None:
     """Clipped at ten scales instead of three deviations one reward of 1e12 costs `linucb` 0.15."""
-    shop = Shop(policy, age)
-    shop.honest(HONEST)
+    shop = taught(policy, **age).copy()
     before = shop.accuracy()
     assert before > 0.95
     for number in outliers:
