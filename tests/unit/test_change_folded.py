@@ -117,15 +117,15 @@ def alarms(seed: int, policy: dict[str, Any], noise: float, ends: tuple[float, f
     return found
 
 
-@pytest.mark.parametrize(("ends", "seeds"), [((0.0, 1.0), range(2)), ((-50.0, 150.0), range(2, 4))])
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (-50.0, 150.0)])
 @pytest.mark.parametrize("noise", [0.0, 0.001, 0.1])
 def test_rewards_that_are_predicted_closely_are_no_change_when_they_are_not(
-    noise: float, ends: tuple[float, float], seeds: range
+    noise: float, ends: tuple[float, float]
 ) -> None:
     """Where rewards have next to no noise, 30 residuals say little of what a head still errs by:
     such worlds had up to four alarms in 700 visits, one upon another, of each of which a head
     learned anew."""
-    for seed in seeds:
+    for seed in range(4):
         assert alarms(seed, {"kind": "linucb"}, noise, ends) == []
 
 
