@@ -9,8 +9,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-import numpy as np
-
 from benchmarks.learning.course import Chance
 from service.bandits.candidates import Candidates
 from service.definition.experiment import Definition
@@ -95,13 +93,9 @@ class Forage:
             return catalogue
         return Candidates(tuple(arms), catalogue.x[[catalogue.row_of[arm] for arm in arms]])
 
-    def _row(self, arm: str) -> list[float]:
-        features = self._candidates.x[self._shown[arm]]
-        row: list[float] = np.concatenate([self._context, features]).tolist()
-        return row
-
     def _settled(self, arm: str, reward: float) -> Settled:
-        return Settled(arm, reward, self._row(arm))
+        features = self._candidates.x[self._shown[arm]]
+        return Settled(arm, reward, self.state.schema.row(self._context, features))
 
     def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
         """Learn as POST /reward does, and train if that is due."""

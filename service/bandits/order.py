@@ -16,8 +16,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from service.bandits.heads.base import Array, Stored, pack_names, unpack_names
+from service.bandits.heads.base import Stored, pack_names, unpack_names
 from service.bandits.settled import Settled, SettledReward
+from service.features.row import PackedRows, Row, RowLayout
 
 WINDOW = 200
 """Settlements of which the share of defaults decides."""
@@ -35,7 +36,7 @@ GRACE_SECONDS = 60.0
 """A reward waits so much longer than its `reward_by`, at most: there may be no default to come."""
 
 MOST, MOST_NUMBERS = 10_000, 2**21
-"""Settlements that are kept, and numbers in their rows. Beyond, the oldest are learned, and a head
+"""Settlements that are kept, and columns of their rows. Beyond, the oldest are learned, and a head
 does not start anew."""
 
 AT_ONCE = 64
@@ -79,11 +80,11 @@ class Kept(NamedTuple):
     inline: bool
     defaulted: bool
     imported: bool
-    x: Array
+    row: Row
 
     def settled(self, arm: str) -> Settled:
-        x, imported = self.x.tolist(), self.imported
-        return Settled(arm, self.reward, x, self.inline, self.weight, imported=imported)
+        given = self.reward, self.row, self.inline, self.weight
+        return Settled(arm, *given, imported=self.imported)
 
 
 class DecisionOrder:
@@ -94,11 +95,11 @@ class DecisionOrder:
     past     the defaults of decisions up to this `reward_by` have come
     waits    rewards wait for the defaults of their time
     early    settlements that are left in which the head may start anew
-    width    of the rows of settlements
+    layout   of the rows of settlements
     """
 
-    def __init__(self, width: int) -> None:
-        self._width = width
+    def __init__(self, layout: RowLayout) -> None:
+        self._layout = layout
         self.late, self.past, self.count = 0.0, 0.0, 0
         self.waits, self.early, self._number = False, EARLY, 0
         self._first_due = 0.0  # 0: no decision with a default yet
@@ -112,7 +113,7 @@ class DecisionOrder:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._kept) > min(MOST, MOST_NUMBERS // max(self._width, 1))
+        return len(self._kept) > min(MOST, MOST_NUMBERS // max(self._layout.width, 1))
 
     def take(self, event: Settlement, found: list[SettledReward]) -> tuple[bool, list[Batch]]:
         """Take in what an event teaches. Return whether the head starts anew before it learns, and
@@ -160,7 +161,7 @@ class DecisionOrder:
                 settled.inline,
                 defaulted,
                 settled.imported,
-                np.array(settled.x),
+                settled.row,
             )
             heappush(self._queue, (due, self._number, key))
 
@@ -229,22 +230,24 @@ class DecisionOrder:
             "flags": np.array(
                 [(one.inline, one.defaulted, one.imported) for one in kept], dtype=np.uint8
             ).reshape(-1, 3),
-            "x": np.array([one.x for one in kept]).reshape(len(kept), self._width),
+            **PackedRows(self._layout, [one.row for one in kept]).arrays(),
         }
 
     def restore(self, arrays: Mapping[str, Stored]) -> None:
         self.late, count, self.past, waits, early, self._first_due = arrays["state"].tolist()
         self.count, self.waits, self.early = int(count), bool(waits), int(early)
         self._kept = {}
-        for key, (due, reward, weight), (inline, defaulted, imported), x in zip(
+        rows = PackedRows(self._layout)
+        rows.restore(arrays, len(arrays["numbers"]))
+        for key, (due, reward, weight), (inline, defaulted, imported), row in zip(
             _pairs(unpack_names(arrays["keys"])),
             arrays["numbers"].tolist(),
             arrays["flags"].astype(bool).tolist(),
-            arrays["x"],
+            rows,
             strict=True,
         ):
             number = len(self._kept)
-            self._kept[key] = Kept(due, number, reward, weight, inline, defaulted, imported, x)
+            self._kept[key] = Kept(due, number, reward, weight, inline, defaulted, imported, row)
         self._number = len(self._kept)
         self._queue = [(kept.due, kept.number, key) for key, kept in self._kept.items()]
         heapify(self._queue)

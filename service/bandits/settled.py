@@ -4,11 +4,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from service.features.row import Row
+
 
 class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A shown arm and its reward.
 
-    x           base features, context then arm, encoded
+    row         base features, context then arm
     inline      outside the catalogue: it gets no head of its own
     weight      heads count it as so many settlements: the chance that the user saw it
     slot        whose examination the reward teaches, from 1 on; 0: none
@@ -18,7 +20,7 @@ class Settled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     arm: str
     reward: float
-    x: list[float]
+    row: Row
     inline: bool = False
     weight: float = 1.0
     slot: int = 0

@@ -23,6 +23,7 @@ from service.bandits.order import Batch, DecisionOrder, Settlement
 from service.bandits.reward_scale import RewardScale
 from service.bandits.settings import PolicySettings
 from service.bandits.settled import SettledReward
+from service.features.row import Row
 from service.features.schema import Array
 from service.features.view import View
 
@@ -119,7 +120,7 @@ class Version:
         return isinstance(self.head, AveragedHead) and self.head.awaits_late
 
     def _memory(self) -> Memory | None:
-        return Memory(self.view.schema.width) if self._awaits_late else self._new_memory()
+        return Memory(self.view.schema.layout) if self._awaits_late else self._new_memory()
 
     # -- score ---------------------------------------------------------------------------------
 
@@ -138,6 +139,10 @@ class Version:
 
     def phi(self, x: Array) -> Array:  # (n, schema.width) -> (n, m)
         return self.encoder(self.view.rows(x))
+
+    def phi_of(self, rows: Sequence[Row]) -> Array:  # (n, m)
+        """Return the features of rows as events hold them."""
+        return self.phi(self.view.schema.layout.unpack(rows))
 
     def _new_head(self) -> Head | None:
         """Return an empty head for rewards on the scale of this version."""
@@ -182,7 +187,7 @@ class Version:
             return
         for outcome in outcomes:
             settled = outcome.settled
-            phi = self.phi(np.array([settled.x]))
+            phi = self.phi_of([settled.row])
             offset = float(self.offset(phi)[0]) if self.predicts else 0.0
             reward = self.rewarded(settled.reward) - offset
             row = Observation(settled.arm, phi[0], reward, key, settled.weight, settled.imported)
@@ -223,9 +228,9 @@ class Version:
         if self.late:
             if self.scaled_on == self.warm_up:
                 self.late = False
-                self.use(self.view.completed(memory.x[-self.warm_up :]))
+                self.use(self.view.completed(memory.rows[-self.warm_up :]))
             return
-        view = self.view.measured(memory.x, self.warm_up // 2)
+        view = self.view.measured(memory.rows[:], self.warm_up // 2)
         moved = view is not self.view
         self.use(view, self.scaled_on)
         if moved:
@@ -239,7 +244,7 @@ class Version:
         if head.awaits_late:
             if self.trial is None:
                 self.trial, memory.read = self.new_trial(), 0
-                self.trial.begin_late(self.phi(memory.x[::MEASURED]))
+                self.trial.begin_late(self.phi(memory.rows[::MEASURED]))
             self._teach(self.trial, head, memory, PACE * fresh)
             if memory.read < len(memory):
                 return
@@ -257,7 +262,7 @@ class Version:
     def _teach(self, trial: AveragedHead, head: AveragedHead, memory: Memory, count: int) -> None:
         trial.meet(head)
         start, stop = memory.read, min(memory.read + count, len(memory))
-        phi = self.phi(memory.x[start:stop])
+        phi = self.phi(memory.rows[start:stop])
         for x, row in zip(phi, range(start, stop), strict=True):
             reward, weight = self.rewarded(memory.rewards[row]), memory.weights[row]
             trial.observe(Observation(memory.arms[row], x, reward, memory.keys[row], weight))
@@ -333,7 +338,7 @@ class Version:
         self.begins, self.settled, self.decays = begins, 0, []
         if not len(memory):
             return
-        phi = self.phi(memory.x)
+        phi = self.phi(memory.rows[:])
         rewards = self.rewarded(np.array(memory.rewards)) - self.offset(phi)
         weights = memory.weights
         errors = []

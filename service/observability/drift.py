@@ -291,7 +291,7 @@ class _Policy:
         predictions.left -= 1
         if predictions.left <= 0:
             predictions.left = predictions.stride.next(predictions.clock.monotonic())
-            mean = learner.predicted([settled.arm], [settled.x], [settled.inline])[0]
+            mean = learner.predicted([settled.arm], [settled.row], [settled.inline])[0]
             if mean is not None:
                 predictions.take(decision, settled.arm, mean, settled.reward, settled.weight)
 

@@ -117,7 +117,7 @@ class ShownReward:
             more["weight"] = self.weight
         if self.taught:
             more |= {"slot": self.taught, "predicted": self.predicted}
-        return Settled(shown.arm, reward, shown.x, shown.inline, **more)
+        return Settled(shown.arm, reward, shown.row, shown.inline, **more)
 
     def read(self, mark: Mark, skips: Collection[int]) -> None:
         """Expect what the mark holds. Raises Gone where the decision was erased, or the mark's

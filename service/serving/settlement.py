@@ -149,9 +149,7 @@ class Settlements:
         """Return the arms of a ticket with their features; the decision's row has them where the
         token had no room."""
         if ticket.shown:
-            return [
-                Shown(arm.arm, arm.propensity, arm.features(), arm.inline) for arm in ticket.shown
-            ]
+            return ticket.shown
         row = await self._store.decision(ticket.experiment, ticket.id)
         if row is None:
             raise Gone("the row of this decision, which holds what it showed, is gone")

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from service.errors import Damaged
+from service.features.row import Row
 from service.features.schema import Array
 from service.state.events import SCHEMA, Features, expect_known
 
@@ -20,12 +21,12 @@ IMPORTED = "imported/0@0"
 MODEL_VERSION = re.compile(r"(.+)/([0-9]{1,18})@([0-9]{1,18})", re.DOTALL)
 
 
-class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Shown(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One slot of an answer. propensity: the chance of this arm in this slot."""
 
     arm: str
     propensity: float
-    x: list[float]
+    row: Row
     inline: bool = False
 
 
@@ -153,15 +154,6 @@ def is_imported(decision: Decision) -> bool:
     return decision.model_version == IMPORTED
 
 
-class _PackedShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """x: 8-byte floats."""
-
-    arm: str
-    propensity: float
-    x: bytes
-    inline: bool
-
-
 class _PackedDecision(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The fields of a `Decision` but `unit`. probabilities: 4-byte floats."""
 
@@ -177,7 +169,7 @@ class _PackedDecision(msgspec.Struct, frozen=True, array_like=True, gc=False):
     probabilities: bytes
     seed: int
     bank: int
-    shown: list[_PackedShown]
+    shown: list[Shown]
     slate_log: float
     reward_by: float
     accept_until: float
@@ -222,10 +214,7 @@ def encode_decision(decision: Decision) -> bytes:
         np.array(decision.probabilities, "<f4").tobytes(),
         decision.seed,
         decision.bank,
-        [
-            _PackedShown(arm.arm, arm.propensity, np.array(arm.x, "<f8").tobytes(), arm.inline)
-            for arm in decision.shown
-        ],
+        decision.shown,
         decision.slate_log,
         decision.reward_by,
         decision.accept_until,
@@ -273,10 +262,7 @@ def decode_decision(payload: bytes) -> Decision:
             probabilities=probabilities,
             seed=found.seed,
             bank=found.bank,
-            shown=[
-                Shown(arm.arm, arm.propensity, np.frombuffer(arm.x, "<f8").tolist(), arm.inline)
-                for arm in found.shown
-            ],
+            shown=found.shown,
             slate_log=found.slate_log,
             reward_by=found.reward_by,
             accept_until=found.accept_until,

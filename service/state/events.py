@@ -21,7 +21,7 @@ Features = dict[str, Any]
 STARTED_BY = "forage serve"
 """In place of a key: a service that defines the experiments of its files when it starts."""
 
-SCHEMA = 3
+SCHEMA = 4
 """The schema of events and decision rows. Raise it with every change of either."""
 
 
@@ -81,7 +81,7 @@ class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Outcomes of one decision of one policy.
 
     decision         short id
-    schema_version   of the features `x`; heads of other versions do not fold it
+    schema_version   of the features; heads of other versions do not fold it
     settled          a slate settles as one event; empty where the user saw none of the rest
     reward_by        of the decision, when its default reward is due; 0: no default is waited for
     unlogged         the decision was answered without the log, which may never have its row

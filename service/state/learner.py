@@ -23,6 +23,7 @@ from service.bandits.rules import Scores
 from service.bandits.settings import MOST_TRIES
 from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
+from service.features.row import Row
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.state.decisions import NO_FACTS, DecisionFacts
@@ -179,7 +180,7 @@ class Learner:
 
         def memory() -> Memory | None:
             limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
-            return Memory(self.schema.width, limit) if limit else None
+            return Memory(self.schema.layout, limit) if limit else None
 
         return Version(
             number,
@@ -190,7 +191,7 @@ class Learner:
             self.settings,
             self._bank(number),
             memory,
-            DecisionOrder(self.schema.width) if self.settings.in_order else None,
+            DecisionOrder(self.schema.layout) if self.settings.in_order else None,
             predicts=self.policy.predicts,
         )
 
@@ -210,12 +211,12 @@ class Learner:
         return self.policy.score(self.active, context, candidates)
 
     def predicted(
-        self, arms: Sequence[str], xs: Sequence[Sequence[float]], inline: Sequence[bool]
+        self, arms: Sequence[str], rows: Sequence[Row], inline: Sequence[bool]
     ) -> list[float | None]:
         """Return the expected reward of each arm; None where the policy predicts none."""
         if not self.policy.has_head:
             return [None] * len(arms)
-        means = self.active.expected(self.active.phi(np.array(xs)), arms).tolist()
+        means = self.active.expected(self.active.phi_of(rows), arms).tolist()
         own = self.policy.per_arm
         return [None if own and out else mean for mean, out in zip(means, inline, strict=True)]
 
@@ -305,10 +306,10 @@ class Learner:
         for outcome in found:
             settled = outcome.settled
             if outcome.was is None:
-                x, version = np.array(settled.x), self.active
-                mean = version.mean(version.phi(x[None]), [settled.arm])
+                x, version = self.schema.layout.unpack([settled.row]), self.active
+                mean = version.mean(version.phi(x), [settled.arm])
                 residual = settled.weight * (version.rewarded(settled.reward) - float(mean[0]))
-                detector.observe(position, self.view.standardised(x), residual)
+                detector.observe(position, self.view.standardised(x)[0], residual)
 
     def change(self, position: int, event: ChangeDetected, columns: list[int]) -> None:
         """Forget what a change of the world made stale, and have the net trained anew soon.

@@ -62,9 +62,9 @@ async def collect(
     gone = learner.active.without if without is None else frozenset(without)
     async for position, event in replay(store, state.name):
         if isinstance(event, BIRTHS) and event.revision == learner.births[0]:
-            width, settings = state.schema.width, learner.settings
-            order = DecisionOrder(width) if settings.in_order else None
-            training = TrainingSet(Memory(width, settings.window), order, position)
+            layout, settings = state.schema.layout, learner.settings
+            order = DecisionOrder(layout) if settings.in_order else None
+            training = TrainingSet(Memory(layout, settings.window), order, position)
         elif training is not None:
             _take(training, position, event, state, learner, gone)
         if training is not None and (
@@ -116,7 +116,7 @@ def _in_order(
         return [(event.decision, found)]
     anew, batches = training.order.take(event, found)
     if anew:
-        training.memory = Memory(training.memory.x.shape[1], window)
+        training.memory = Memory(training.memory.rows.layout, window)
     return batches
 
 

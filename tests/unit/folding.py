@@ -146,11 +146,12 @@ class Log:
         """The first word on arms of a new decision; inline: features, if not in the catalogue."""
         state = self.state
         told = {"pet": "cat"} if context is None else context
-        base = state.schema.encode_context(told).tolist()
+        schema = state.schema
+        base = schema.encode_context(told)
         features = {arm: state.arms[arm] if inline is None else inline for arm in arms}
-        own = {arm: state.schema.encode_arm(features[arm]).tolist() for arm in arms}
-        rows = [
-            Settled(arm, reward, [*base, *own[arm]], inline is not None, imported=imported)
+        rows = {arm: schema.row(base, schema.encode_arm(features[arm])) for arm in arms}
+        settled = [
+            Settled(arm, reward, rows[arm], inline is not None, imported=imported)
             for arm, reward in arms.items()
         ]
         event = kind(
@@ -158,7 +159,7 @@ class Log:
             decision=f"d{len(self.records)}",
             policy=policy,
             schema_version=state.schema_version,
-            settled=rows,
+            settled=settled,
         )
         self.settled.append(Shown(event, self.write(event)))
         return self.settled[-1]
@@ -166,7 +167,7 @@ class Log:
     def correct(self, shown: Shown, reward: float) -> None:
         """A change of every reward of a decision."""
         before = shown.event.settled
-        moved = [Settled(one.arm, reward, one.x, one.inline) for one in before]
+        moved = [Settled(one.arm, reward, one.row, one.inline) for one in before]
         shown.event = self._corrected(shown, before, moved)
 
     def withdraw(self, shown: Shown, arm: str) -> None:
@@ -212,8 +213,8 @@ class Log:
         present = [
             self.state.present(one) for one in events if self.state.knows(one.schema_version)
         ]
-        rows = [settled.x for event in present for settled in event.settled]
-        version.use(learner.view.measured(np.array(rows)))
+        rows = [settled.row for event in present for settled in event.settled]
+        version.use(learner.view.measured(self.state.schema.layout.unpack(rows)))
         version.trained_to, version.rewards, version.begins = watermark, learner.rewards, begins
         for position, (event, _) in enumerate(self.records[begins:watermark], begins + 1):
             if isinstance(event, Learned) and self.state.knows(event.schema_version):

@@ -79,8 +79,8 @@ def test_a_late_click_takes_the_default_of_the_arms_below_it_back() -> None:
         ]
         assert counts(services) == (2, 2, 2, 10)
         head: Any = state_of(services).learners["linucb"].active.head
-        x = {arm.arm: np.array(arm.x) for arm in answer.decision.shown}
-        phi = state_of(services).learners["linucb"].active.phi(np.array([x[first], x[second]]))
+        rows = {arm.arm: arm.row for arm in answer.decision.shown}
+        phi = state_of(services).learners["linucb"].active.phi_of([rows[first], rows[second]])
         assert np.array_equal(head.A, np.eye(len(head.A)) + phi.T @ phi)
         assert np.array_equal(head.b, phi[1])
         assert await learned(services, answer) == {first: 0.0, second: 10.0}

@@ -39,8 +39,8 @@ def shop(kind: str, arms: int = ARMS, **settings: Any) -> State:
 
 def learn(state: State, rng: np.random.Generator, rewards: int) -> None:
     for number in range(rewards):
-        x = [*rng.normal(size=COLUMNS), *state.candidates.x[number].tolist()]
-        settled = [Settled(str(number), float(rng.random()), x)]
+        row = state.schema.row(rng.normal(size=COLUMNS), state.candidates.x[number])
+        settled = [Settled(str(number), float(rng.random()), row)]
         key = f"{state.position}"
         event = Rewarded(at=0.0, decision=key, policy="p", schema_version=1, settled=settled)
         state.apply(state.position + 1, event)

@@ -245,7 +245,7 @@ def state() -> State:
 
 
 def rewarded(policy: str, reward: float, decision: str = "d") -> Rewarded:
-    settled = [Settled("a", reward, [0.1] * SCHEMA.width)]
+    settled = [Settled("a", reward, SCHEMA.layout.pack(np.full(SCHEMA.width, 0.1)))]
     return Rewarded(at=0.0, decision=decision, policy=policy, schema_version=1, settled=settled)
 
 

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 from zlib import crc32
 
 import msgspec
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import Damaged, UnknownSchema
+from service.features.row import Row
 from service.state.decisions import Decision, as_logged, decode_decision, encode_decision
 from service.state.events import (
     SCHEMA,
@@ -46,6 +47,10 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is list:
         return st.lists(of(parts[0]), max_size=3)
+    if origin is Annotated:
+        return of(parts[0])
+    if kind is bytes:
+        return st.binary(max_size=24)
     if origin is tuple:
         return st.lists(of(parts[0]), max_size=3).map(tuple)
     if origin is dict:
@@ -163,7 +168,7 @@ def test_a_record_of_this_schema_that_is_none_of_its_events_is_damaged(body: byt
 
 
 def test_outcomes_carry_what_was_learned_before_and_since_when() -> None:
-    rows = [Settled("a", 1.0, []), Settled("b", 0.5, [])]
+    rows = [Settled("a", 1.0, Row(b"", ())), Settled("b", 0.5, Row(b"", ()))]
     common: dict[str, Any] = {
         "at": 0.0, "decision": "d", "policy": "p", "schema_version": 1, "settled": rows,
     }  # fmt: skip

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from service.definition.experiment import RewardRules
 from service.definition.select_request import SelectRequest
+from service.features.row import Row
 from service.http.services import Services
 from service.offline.audit import Audit
 from service.serving.marks import MarkedSettlement, ShownReward, arm_mark, read_arm
@@ -285,7 +286,7 @@ def test_a_policy_that_predicts_nothing_weighs_by_the_chance_and_teaches_none() 
     page = Page("linucb", [0.3, 0.2], [1.0, 0.5], [1.0, 0.5], 0)
     state = page.state
     rules = state.definition.reward
-    arms = [ShownReward(Shown(f"arm{n}", 1.0, [0.0, 0.0]), 0.0, n + 1) for n in range(2)]
+    arms = [ShownReward(Shown(f"arm{n}", 1.0, Row(b"", (0,))), 0.0, n + 1) for n in range(2)]
     settlement = MarkedSettlement("d", "gone", 1, 0.0, 0.0, arms, True, "", rules)
     weigh(state, settlement)
     assert [(arm.weight, arm.taught) for arm in arms] == [(1.0, 0), (0.5, 0)]

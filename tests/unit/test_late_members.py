@@ -170,7 +170,7 @@ def test_they_join_once_they_have_learned_all_settlements_in_order() -> None:
     straight._start(trial.specs)
     for event, _ in log.records[1:]:
         [one] = log.state.learners["p"].outcomes(event)  # type: ignore[arg-type]
-        x = active(log).phi(np.array([one.settled.x]))[0]
+        x = active(log).phi_of([one.settled.row])[0]
         row = averaged.Observation(one.settled.arm, x, one.settled.reward)
         straight.observe(row)
     assert len(late_theta(head)) == 3
@@ -241,7 +241,7 @@ def test_a_corrected_reward_equals_having_come_at_once(when: int, which: int) ->
     straight.define(definition())
     for number, each in enumerate(visited(when).settled):
         [one] = each.event.settled
-        x, y = one.x
+        x, y = one.row.lists()["numbers"]
         told = reward if number == which else one.reward
         straight.settle("p", {one.arm: told}, {"x": x, "y": y})
     visits(straight, LAST + 10 - when, seed=7)
@@ -270,7 +270,7 @@ def expect_ridge(log: Log, kept: list[Settled], weights: list[float]) -> None:
     assert late is not None
     for place, arm in enumerate(head._arms.by_name):
         own = [number for number, each in enumerate(kept) if each.arm == arm]
-        x = active(log).phi(np.array([kept[number].x for number in own]))
+        x = active(log).phi_of([kept[number].row for number in own])
         seen = averaged.Seen(head._rows, x, 1).of("late") * head.members[-1]._reach
         weight = np.array(weights)[own]
         P = np.linalg.inv(np.eye(seen.shape[1]) + (seen.T * weight) @ seen)
@@ -280,8 +280,9 @@ def expect_ridge(log: Log, kept: list[Settled], weights: list[float]) -> None:
 def test_a_settlement_of_weight_one_half_counts_for_half_of_one() -> None:
     log = visited(0)
     for number in range(LAST + 2):
-        x, weight = [float(number % 5), 1.0 - number % 3], (1.0, 0.5)[number % 2]
-        row = Settled(f"arm{number % 3}", float(number % 2), x, weight=weight)
+        x, weight = np.array([float(number % 5), 1.0 - number % 3]), (1.0, 0.5)[number % 2]
+        base = log.state.schema.layout.pack(x)
+        row = Settled(f"arm{number % 3}", float(number % 2), base, weight=weight)
         log.write(
             Rewarded(at=0.0, decision=f"d{number}", policy="p", schema_version=1, settled=[row])
         )

@@ -144,8 +144,8 @@ async def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
     version = learner.version(1, learner.active.encoder)
     version.trained_to, version.rewards = state.position, learner.rewards
     assert version.memory is not None
-    for row, key in enumerate(memory.keys):
-        version.memory.add(1, key, Settled(memory.arms[row], 1.0, memory.x[row].tolist()))
+    for key, arm, row in zip(memory.keys, memory.arms, memory.rows, strict=True):
+        version.memory.add(1, key, Settled(arm, 1.0, row))
     packed = pack_artifact(*learner.describe(version))
     await erase(services, 1)
     await services.log.close()

@@ -50,15 +50,15 @@ def visits(count: int, rate: float = 0.3, seed: int = 0) -> list[Visit]:
 
 def settled(log: Log, visit: Visit, number: int, **more: Any) -> Learned:
     schema = log.state.schema
-    base = schema.encode_context({"pet": visit.pet}).tolist()
-    own = schema.encode_arm(log.state.arms[visit.arm]).tolist()
+    base = schema.encode_context({"pet": visit.pet})
+    row = schema.row(base, schema.encode_arm(log.state.arms[visit.arm]))
     event = Rewarded if visit.click else Expired
     return event(
         at=visit.at,
         decision=f"d{number}",
         policy="p",
         schema_version=log.state.schema_version,
-        settled=[Settled(visit.arm, float(visit.click), [*base, *own])],
+        settled=[Settled(visit.arm, float(visit.click), row)],
         reward_by=visit.at + WAIT_S,
         **more,
     )

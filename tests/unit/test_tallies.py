@@ -3,6 +3,7 @@
 import pytest
 
 from service.definition.experiment import RewardRules
+from service.features.row import Row
 from service.state import reward_statistics
 from service.state.events import Settled, SettledReward
 from service.state.fold import State
@@ -24,7 +25,7 @@ def sums(state: State, policy: str) -> dict[str, tuple[float, float, float]]:
 
 
 def settled(arm: str, reward: float = 1.0) -> SettledReward:
-    return SettledReward(Settled(arm, reward, []))
+    return SettledReward(Settled(arm, reward, Row(b"", ())))
 
 
 def test_arms_are_counted_for_the_policy_that_showed_them() -> None:

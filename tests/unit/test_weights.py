@@ -85,10 +85,9 @@ def test_equal_rewards_have_no_spread_whatever_rounding_leaves() -> None:
 
 def settled(log: Log, arm: str, reward: float, weight: float) -> Settled:
     state = log.state
-    base = state.schema.encode_context({"pet": "cat"}).tolist()
-    return Settled(
-        arm, reward, [*base, *state.schema.encode_arm(state.arms[arm]).tolist()], weight=weight
-    )
+    base = state.schema.encode_context({"pet": "cat"})
+    row = state.schema.row(base, state.schema.encode_arm(state.arms[arm]))
+    return Settled(arm, reward, row, weight=weight)
 
 
 def write(log: Log, policy: str, decision: str, one: Settled) -> int:
