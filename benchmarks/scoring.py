@@ -30,7 +30,7 @@ from service.features.row import Row
 from service.features.schema import Schema
 from service.server.allocator import keep_freed_memory
 from service.serving.scoring import decide
-from service.state.events import Rewarded, Settled
+from service.state.events import Outcome, Rewarded
 from service.state.learner import Learner
 
 LEARNED: Final = 32  # rewards before the first decision
@@ -76,7 +76,7 @@ def learner(kind: str, size: int) -> Learner:
 def reward(arm: str, row: Row, value: float) -> Rewarded:
     """Return the event of one reward of `learner`'s policy."""
     return Rewarded(
-        at=0.0, decision="", policy="policy", schema_version=1, settled=[Settled(arm, value, row)]
+        at=0.0, decision="", policy="policy", schema_version=1, settled=[Outcome(arm, value, row)]
     )
 
 

@@ -21,8 +21,8 @@ from service.state.artifacts import read_meta
 from service.state.events import (
     AnyEvent,
     ExperimentDefined,
+    Outcome,
     Rewarded,
-    Settled,
     VersionActivated,
     VersionStaged,
     encode_event,
@@ -93,9 +93,9 @@ class Forage:
             return catalogue
         return Candidates(tuple(arms), catalogue.x[[catalogue.row_of[arm] for arm in arms]])
 
-    def _settled(self, arm: str, reward: float) -> Settled:
+    def _settled(self, arm: str, reward: float) -> Outcome:
         features = self._candidates.x[self._shown[arm]]
-        return Settled(arm, reward, self.state.schema.row(self._context, features))
+        return Outcome(arm, reward, self.state.schema.row(self._context, features))
 
     def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
         """Learn as POST /reward does, and train if that is due."""

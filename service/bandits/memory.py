@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.bandits.heads.base import Stored, pack_names, unpack_names
-from service.bandits.settled import Settled
+from service.bandits.outcome import Outcome
 from service.features.row import PackedRows, RowLayout
 
 
@@ -40,15 +40,15 @@ class Memory:
     def _columns(self) -> tuple[list[Any], ...]:
         return self.positions, self.keys, self.arms, self.rewards, self.weights, self.imported
 
-    def add(self, position: int, key: str, settled: Settled) -> None:
-        self._row_of[key, settled.arm] = len(self)
-        self.rows.append(settled.row)
+    def add(self, position: int, key: str, outcome: Outcome) -> None:
+        self._row_of[key, outcome.arm] = len(self)
+        self.rows.append(outcome.row)
         self.positions.append(position)
         self.keys.append(key)
-        self.arms.append(settled.arm)
-        self.rewards.append(settled.reward)
-        self.weights.append(settled.weight)
-        self.imported.append(settled.imported)
+        self.arms.append(outcome.arm)
+        self.rewards.append(outcome.reward)
+        self.weights.append(outcome.weight)
+        self.imported.append(outcome.imported)
 
     def copy(self) -> "Memory":
         twin = Memory(self.rows.layout, self.limit)

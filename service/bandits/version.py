@@ -20,9 +20,9 @@ from service.bandits.heads.base import (
 )
 from service.bandits.memory import Memory
 from service.bandits.order import Batch, DecisionOrder, Settlement
+from service.bandits.outcome import Outcome
 from service.bandits.reward_scale import RewardScale
 from service.bandits.settings import PolicySettings
-from service.bandits.settled import SettledReward
 from service.features.row import Row
 from service.features.schema import Array
 from service.features.view import View
@@ -168,7 +168,7 @@ class Version:
 
     # -- learn ---------------------------------------------------------------------------------
 
-    def in_order(self, event: Settlement, outcomes: list[SettledReward]) -> list[Batch]:
+    def in_order(self, event: Settlement, outcomes: list[Outcome]) -> list[Batch]:
         """Return what to `fold` now that an event has these outcomes."""
         if self.order is None:
             return [(event.decision, outcomes)]
@@ -181,23 +181,22 @@ class Version:
             self.settled, self.decays = 0, []
         return batches
 
-    def fold(self, position: int, key: str, outcomes: Sequence[SettledReward]) -> None:
+    def fold(self, position: int, key: str, outcomes: Sequence[Outcome]) -> None:
         """The outcomes of one decision, `key`, learned at one log position."""
         if self.head is None or not outcomes or key in self.without:
             return
         for outcome in outcomes:
-            settled = outcome.settled
-            phi = self.phi_of([settled.row])
+            phi = self.phi_of([outcome.row])
             offset = float(self.offset(phi)[0]) if self.predicts else 0.0
-            reward = self.rewarded(settled.reward) - offset
-            row = Observation(settled.arm, phi[0], reward, key, settled.weight, settled.imported)
+            reward = self.rewarded(outcome.reward) - offset
+            row = Observation(outcome.arm, phi[0], reward, key, outcome.weight, outcome.imported)
             if outcome.was is None:
                 if self.memory is not None:
-                    self.memory.add(position, key, settled)
+                    self.memory.add(position, key, outcome)
                 self.head.observe(row)
                 self.settled += 1
                 continue
-            heads = self._heads(key, settled.arm)
+            heads = self._heads(key, outcome.arm)
             if left := self._remaining(key, outcome):
                 was = self.rewarded(outcome.was) - offset
                 for head in heads:
@@ -284,12 +283,12 @@ class Version:
             twin.head.restore(self.head.arrays())
         return twin
 
-    def _remaining(self, key: str, outcome: SettledReward) -> float:
+    def _remaining(self, key: str, outcome: Outcome) -> float:
         """Return the share of a corrected settlement that the head still holds."""
-        arm, since = outcome.settled.arm, outcome.since
+        arm, since = outcome.arm, outcome.since
         if self.memory is not None and self.memory.holds(key, arm):
             since = self.memory.position_of(key, arm)
-            self.memory.revise(key, arm, outcome.learned, outcome.settled.weight)
+            self.memory.revise(key, arm, outcome.learned, outcome.weight)
         elif since is None or since < self.begins:
             return 0.0
         decayed = sum(position >= since for position in self.decays)

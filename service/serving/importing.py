@@ -37,7 +37,7 @@ from service.state.decisions import (
     decode_decision,
     encode_decision,
 )
-from service.state.events import AnyEvent, Imported, Rewarded, Settled, encode_event
+from service.state.events import AnyEvent, Imported, Outcome, Rewarded, encode_event
 from service.state.fold import State
 
 VISITS_PER_COMMIT = 512
@@ -251,7 +251,7 @@ class Importer:
             decision=row.id,
             policy=row.policy,
             schema_version=row.schema_version,
-            settled=[Settled(shown.arm, reward, shown.row, shown.inline, imported=True)],
+            settled=[Outcome(shown.arm, reward, shown.row, shown.inline, imported=True)],
         )
         mark = {arm_mark(row.id, shown.arm): ArmValue(reward, default=False).text()}
         # Kept for ever: an import may be repeated at any time.

@@ -19,7 +19,7 @@ from service.features.schema import Array
 from service.serving.scoring import decide
 from service.serving.traffic import chances_of, winner
 from service.state.decisions import Decision, Shown, as_logged
-from service.state.events import Learned, Settled
+from service.state.events import Learned, Outcome
 from service.state.fold import State
 from service.state.learner import Learner
 
@@ -163,7 +163,7 @@ def _unequal(
 
 
 def _unequal_arm(
-    decision: Decision, arm: Shown | Settled, row: Row, inline: bool, where: str = ""
+    decision: Decision, arm: Shown | Outcome, row: Row, inline: bool, where: str = ""
 ) -> Discrepancy | None:
     if arm.row == row and arm.inline == inline:
         return None

@@ -43,7 +43,7 @@ class RewardRequest:
     reward_id: str = ""
 
 
-class Outcome(NamedTuple):
+class Receipt(NamedTuple):
     """What became of a reward. reason: why it, or some of it, cannot count."""
 
     status: Status
@@ -58,7 +58,7 @@ class Settlements:
         self._sealer, self._telemetry = sealer, telemetry
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
-    async def reward(self, request: RewardRequest, grant: Grant | None = None) -> Outcome:
+    async def reward(self, request: RewardRequest, grant: Grant | None = None) -> Receipt:
         """Take a reward. Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable:
         nothing was acknowledged, and the same call again is safe."""
         ticket = self._sealer.open(request.decision_id)
@@ -162,7 +162,7 @@ class Settlements:
         arms: list[ShownReward],
         slots: int,
         reward_id: str | None,
-    ) -> Outcome:
+    ) -> Receipt:
         settlement = MarkedSettlement(
             source.id,
             source.policy,
@@ -176,7 +176,7 @@ class Settlements:
             unlogged=isinstance(source, Ticket) and source.unlogged,
         )
         if await self._append(state, settlement):
-            return Outcome("accepted")
+            return Receipt("accepted")
         # Contributions to one decision take turns: of concurrent ones each commit would accept one
         # and refuse the others.
         lock = self._locks.setdefault((state.name, source.id), asyncio.Lock())
@@ -188,9 +188,9 @@ class Settlements:
             while settlement.arms:
                 if await self._append(state, settlement):
                     late = any(arm.was_default for arm in settlement.arms)
-                    return Outcome("corrected" if late else "accepted", _ignored(settlement))
+                    return Receipt("corrected" if late else "accepted", _ignored(settlement))
         counted = settlement.repeated or not settlement.ignored
-        return Outcome("duplicate" if counted else "ignored", _ignored(settlement))
+        return Receipt("duplicate" if counted else "ignored", _ignored(settlement))
 
     async def _append(self, state: State, settlement: MarkedSettlement) -> bool:
         """Append the settlement and return whether the log accepts it; otherwise the settlement

@@ -34,13 +34,12 @@ from service.state.events import (
     Imported,
     Learned,
     LogTruncated,
+    Outcome,
     PolicyReset,
-    SettledReward,
     Skipped,
     Tombstone,
     VersionActivated,
     VersionStaged,
-    outcomes,
 )
 from service.state.examination import Examination
 from service.state.learner import Learner, Staged
@@ -335,7 +334,7 @@ class State:
             return
         event = self.present(event)
         tally, by_arm = self.reward_sums.get(event.policy), self.arm_reward_sums.get(event.policy)
-        for outcome in outcomes(event):
+        for outcome in event.settled:
             if self.examination is not None:
                 self._examine(self.examination, outcome)
             if tally is not None and by_arm is not None:
@@ -345,14 +344,14 @@ class State:
             if learner.learns_from(event.policy):
                 learner.fold(position, event)
 
-    def _examine(self, examination: Examination, outcome: SettledReward) -> None:
-        settled, scaled = outcome.settled, self.definition.reward.scaled
-        slot, reward, arm = settled.slot, scaled(settled.reward), settled.arm
-        own = None if settled.inline else arm
+    def _examine(self, examination: Examination, outcome: Outcome) -> None:
+        scaled = self.definition.reward.scaled
+        slot, reward = outcome.slot, scaled(outcome.reward)
+        own = None if outcome.inline else outcome.arm
         if not slot:
             return
         if outcome.was is None:
-            examination.learn(own, slot, reward, settled.predicted)
+            examination.learn(own, slot, reward, outcome.predicted)
         else:
             examination.correct(own, slot, reward, scaled(outcome.was))
 

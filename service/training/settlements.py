@@ -14,8 +14,8 @@ from service.state.events import (
     Erased,
     ExperimentDefined,
     Learned,
+    Outcome,
     PolicyReset,
-    SettledReward,
     Tombstone,
 )
 from service.state.fold import State, is_change_of
@@ -109,7 +109,7 @@ def _take(
 
 
 def _in_order(
-    training: TrainingSet, event: Learned, found: list[SettledReward], window: int | None
+    training: TrainingSet, event: Learned, found: list[Outcome], window: int | None
 ) -> list[Batch]:
     """Order settlements as `Version.in_order` does."""
     if training.order is None:
@@ -120,12 +120,11 @@ def _in_order(
     return batches
 
 
-def _remember(memory: Memory, position: int, key: str, found: list[SettledReward]) -> None:
+def _remember(memory: Memory, position: int, key: str, found: list[Outcome]) -> None:
     for outcome in found:
-        settled = outcome.settled
         if outcome.was is None:
-            memory.add(position, key, settled)
-        elif memory.holds(key, settled.arm):
-            memory.revise(key, settled.arm, outcome.learned, settled.weight)
+            memory.add(position, key, outcome)
+        elif memory.holds(key, outcome.arm):
+            memory.revise(key, outcome.arm, outcome.learned, outcome.weight)
     if memory.overfull:
         memory.trim()

@@ -13,7 +13,7 @@ from typing import Any
 
 from service.definition.select_request import SelectRequest
 from service.errors import ForageError, Refused, StoreUnavailable
-from service.serving.settlement import Outcome, RewardRequest
+from service.serving.settlement import Receipt, RewardRequest
 from tests.simulation.audit import Audit
 from tests.simulation.clock import MARGIN_S, Clock, injected
 from tests.simulation.disk import Disk
@@ -216,7 +216,7 @@ class World:
         # Of a row that went by a clock far ahead, nothing tells whose it was.
         erased = visit.erased and visit.decision.id not in self.disk.trimmed
 
-        def answered(settled: Outcome | None, fault: ForageError | None) -> None:
+        def answered(settled: Receipt | None, fault: ForageError | None) -> None:
             status = None if settled is None else settled.status
             if factor == 1.0:
                 self.ledger.answered(visit, own, status, fault, erased=erased)

@@ -14,8 +14,8 @@ from service.log.stores.memory import MemoryStore
 from service.serving.scoring import decide
 from service.state.events import (
     ExperimentDefined,
+    Outcome,
     Rewarded,
-    Settled,
     VersionActivated,
     VersionStaged,
     decode_event,
@@ -150,7 +150,7 @@ class Shop:
                 decision=f"{self.state.position}",
                 policy=learner.name,
                 schema_version=1,
-                settled=[Settled(candidates.ids[arm], reward, row)],
+                settled=[Outcome(candidates.ids[arm], reward, row)],
             )
         )
 

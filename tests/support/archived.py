@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+from msgspec import structs
 
 from service.features.row import Row
 from service.log.stores import Store
@@ -19,8 +20,8 @@ from service.state.events import (
     Erased,
     ExperimentDefined,
     Expired,
+    Outcome,
     Rewarded,
-    Settled,
     Tombstone,
     encode_event,
 )
@@ -118,11 +119,12 @@ class Shop:
         withdrawn: Sequence[str] = (),
         **rewards: float,
     ) -> None:
-        fields, count = _settled(decision, 900.0, rewards), len(rewards)
-        since = [None if was is None else 2] * count
-        await self.append(
-            Corrected(**fields, was=[was] * count, since=since, withdrawn=list(withdrawn))
-        )
+        fields, since = _settled(decision, 900.0, rewards), None if was is None else 2
+        settled = [
+            structs.replace(one, was=was, since=since, withdrawn=one.arm in withdrawn)
+            for one in fields["settled"]
+        ]
+        await self.append(Corrected(**{**fields, "settled": settled}))
 
     async def erase(self, *decisions: Decision) -> None:
         """Delete rows, put tombstones in place of their events, and append the event."""
@@ -155,7 +157,7 @@ def _settled(decision: Decision, after: float, rewards: dict[str, float]) -> dic
         "decision": decision.id,
         "policy": decision.policy,
         "schema_version": decision.schema_version,
-        "settled": [Settled(arm, reward, rows[arm]) for arm, reward in rewards.items()],
+        "settled": [Outcome(arm, reward, rows[arm]) for arm, reward in rewards.items()],
     }
 
 

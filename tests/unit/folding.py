@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from msgspec.structs import replace
 
 from service.bandits.heads import digest
 from service.bandits.networks import Network, cold_network
@@ -26,9 +27,9 @@ from service.state.events import (
     ExperimentDeleted,
     Expired,
     Learned,
+    Outcome,
     PolicyReset,
     Rewarded,
-    Settled,
     VersionActivated,
     VersionStaged,
     encode_event,
@@ -151,7 +152,7 @@ class Log:
         features = {arm: state.arms[arm] if inline is None else inline for arm in arms}
         rows = {arm: schema.row(base, schema.encode_arm(features[arm])) for arm in arms}
         settled = [
-            Settled(arm, reward, rows[arm], inline is not None, imported=imported)
+            Outcome(arm, reward, rows[arm], inline is not None, imported=imported)
             for arm, reward in arms.items()
         ]
         event = kind(
@@ -167,23 +168,27 @@ class Log:
     def correct(self, shown: Shown, reward: float) -> None:
         """A change of every reward of a decision."""
         before = shown.event.settled
-        moved = [Settled(one.arm, reward, one.row, one.inline) for one in before]
-        shown.event = self._corrected(shown, before, moved)
+        moved = [
+            Outcome(one.arm, reward, one.row, one.inline, was=one.reward, since=shown.since)
+            for one in before
+        ]
+        shown.event = self._corrected(shown, moved)
 
     def withdraw(self, shown: Shown, arm: str) -> None:
         """An arm of a decision was not seen after all."""
-        gone = [one for one in shown.event.settled if one.arm == arm]
-        self._corrected(shown, gone, gone, withdrawn=[arm])
+        gone = [
+            replace(one, was=one.reward, since=shown.since, withdrawn=True)
+            for one in shown.event.settled
+            if one.arm == arm
+        ]
+        self._corrected(shown, gone)
         kept = [one for one in shown.event.settled if one.arm != arm]
         known = {name: getattr(shown.event, name) for name in Rewarded.__struct_fields__}
         shown.event = Rewarded(**known | {"settled": kept})
 
-    def _corrected(
-        self, shown: Shown, before: list[Settled], after: list[Settled], **more: Any
-    ) -> Corrected:
+    def _corrected(self, shown: Shown, after: list[Outcome]) -> Corrected:
         known = {name: getattr(shown.event, name) for name in Rewarded.__struct_fields__}
-        was, since = [one.reward for one in before], [shown.since] * len(after)
-        event = Corrected(**known | {"settled": after, "was": was, "since": since, **more})
+        event = Corrected(**known | {"settled": after})
         self.write(event)
         return event
 

@@ -158,8 +158,8 @@ def settled_otherwise(**changes: Any) -> Callable[[Learned], Learned]:
         (Rewarded, settled_otherwise(reward=0.5), "fields", "reward of"),
         (Expired, settled_otherwise(reward=0.5), "double", "does not go on"),  # one corrects it
         (Corrected, settled_otherwise(reward=0.5), "fields", "reward of"),
-        (Corrected, lambda e: msgspec.structs.replace(e, was=[9.0] * len(e.was)), "double", ""),
-        (Corrected, lambda e: msgspec.structs.replace(e, since=[1] * len(e.since)), "fields", ""),
+        (Corrected, settled_otherwise(was=9.0), "double", ""),
+        (Corrected, settled_otherwise(since=1), "fields", ""),
         (Rewarded, settled_otherwise(row=Row(bytes(8), (0, 0))), "features", "numbers[0] of"),
         (Rewarded, settled_otherwise(row=Row(b"", (1, 1))), "features", "numbers of"),
         (Rewarded, settled_otherwise(row=Row(bytes(9), (1,))), "features", "numbers[0] of"),

@@ -19,12 +19,10 @@ from service.state.events import (
     AnyEvent,
     ArmRemoved,
     Corrected,
+    Outcome,
     Rewarded,
-    Settled,
-    SettledReward,
     decode_event,
     encode_event,
-    outcomes,
 )
 
 names, counts = st.text(max_size=12), st.integers(0, 2**53)
@@ -167,11 +165,14 @@ def test_a_record_of_this_schema_that_is_none_of_its_events_is_damaged(body: byt
         decode_event(b'{"schema":%d,"event":%s,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA)))
 
 
-def test_outcomes_carry_what_was_learned_before_and_since_when() -> None:
-    rows = [Settled("a", 1.0, Row(b"", ())), Settled("b", 0.5, Row(b"", ()))]
-    common: dict[str, Any] = {
-        "at": 0.0, "decision": "d", "policy": "p", "schema_version": 1, "settled": rows,
-    }  # fmt: skip
-    assert outcomes(Rewarded(**common)) == [SettledReward(rows[0]), SettledReward(rows[1])]
-    corrected = Corrected(**common, was=[0.0, None], since=[7, None])
-    assert outcomes(corrected) == [SettledReward(rows[0], 0.0, 7), SettledReward(rows[1])]
+def test_an_outcome_says_only_what_is_not_usual() -> None:
+    """A first reward says nothing of an earlier one, a correction of each arm that had one."""
+    first, known = Outcome("a", 1.0, Row(b"", ())), {"was": 0.5, "since": 7}
+    fields: dict[str, Any] = {"at": 0.0, "decision": "d", "policy": "p", "schema_version": 1}
+    rewarded = Rewarded(**fields, settled=[first])
+    assert b'"settled":[{"arm":"a","reward":1.0,"row":["",[]]}]' in encode_event(rewarded)
+    moved = [Outcome("a", 1.0, Row(b"", ()), **known), Outcome("b", 0.5, Row(b"", ()))]
+    corrected = Corrected(**fields, settled=moved)
+    assert decode_event(encode_event(corrected)) == corrected
+    assert [one.learned for one in moved] == [1.0, 0.5]
+    assert msgspec.structs.replace(moved[0], withdrawn=True).learned is None

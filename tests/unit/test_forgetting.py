@@ -17,7 +17,7 @@ from service.bandits.heads.ensemble import times
 from service.bandits.version import NEGLIGIBLE
 from service.features.row import Row
 from service.state.artifacts import read_artifact
-from service.state.events import Expired, Learned, outcomes
+from service.state.events import Expired, Learned
 from service.state.fold import State
 from service.training.settlements import collect
 from tests.support.clock import run_virtual
@@ -55,15 +55,15 @@ def weighted(log: Log, every: int = 1, share: float = 1.0) -> list[Counted]:
         if not isinstance(event, Learned):
             continue
         before = count
-        for outcome in outcomes(event):
-            settled, pair = outcome.settled, (event.decision, outcome.settled.arm)
+        for outcome in event.settled:
+            pair = event.decision, outcome.arm
             if outcome.was is None:
-                rows[pair] = Counted(*pair, settled.row, settled.reward)
+                rows[pair] = Counted(*pair, outcome.row, outcome.reward)
                 count += 1
             elif outcome.withdrawn:
                 del rows[pair]
             else:
-                rows[pair].reward = settled.reward
+                rows[pair].reward = outcome.reward
         decays = count // every - before // every
         for row in rows.values():
             row.weight *= share**decays

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from service.errors import Damaged
 from service.state.decisions import Decision
-from service.state.events import AnyEvent, Learned, outcomes
+from service.state.events import AnyEvent, Learned
 
 ArchiveRow = dict[str, Any]
 """Values of one record by column; others are ignored."""
@@ -106,19 +106,7 @@ def event_row(position: int, event: AnyEvent) -> ArchiveRow:
     }
     if not isinstance(event, Learned):
         return row | {"body": encode(event).decode()}
-    return row | {
-        "settled": [
-            {
-                **asdict(one.settled),
-                **one.settled.row.lists(),
-                "was": one.was,
-                "since": one.since,
-                "withdrawn": one.withdrawn,
-                "weighed": one.weighed,
-            }
-            for one in outcomes(event)
-        ]
-    }
+    return row | {"settled": [{**asdict(one), **one.row.lists()} for one in event.settled]}
 
 
 def microseconds(at: float) -> int:
