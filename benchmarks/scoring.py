@@ -26,10 +26,11 @@ from service.bandits.candidates import Candidates
 from service.bandits.networks import Network, cold_network
 from service.bandits.version import Version
 from service.definition.experiment import Definition
+from service.features.row import Row
 from service.features.schema import Schema
 from service.server.allocator import keep_freed_memory
 from service.serving.scoring import decide
-from service.state.events import Rewarded, Settled
+from service.state.events import Outcome, Rewarded
 from service.state.learner import Learner
 
 LEARNED: Final = 32  # rewards before the first decision
@@ -72,10 +73,10 @@ def learner(kind: str, size: int) -> Learner:
     return Learner("bench", "policy", policy, definition, Schema(definition.features), 1)
 
 
-def reward(arm: str, x: list[float], value: float) -> Rewarded:
+def reward(arm: str, row: Row, value: float) -> Rewarded:
     """Return the event of one reward of `learner`'s policy."""
     return Rewarded(
-        at=0.0, decision="", policy="policy", schema_version=1, settled=[Settled(arm, value, x)]
+        at=0.0, decision="", policy="policy", schema_version=1, settled=[Outcome(arm, value, row)]
     )
 
 
@@ -100,8 +101,8 @@ def decision(kind: str, arms: int, size: int) -> Work:
     candidates = Candidates(tuple(map(str, range(arms))), rows)
     context = np.array([0.5])
     rewards = [
-        reward(str(arm), [0.5, *row], float(arm % 3 == 0))
-        for arm, row in enumerate(rows[:LEARNED].tolist())
+        reward(str(arm), policy.schema.row(context, row), float(arm % 3 == 0))
+        for arm, row in enumerate(rows[:LEARNED])
     ]
     for position, event in enumerate(rewards, start=1):
         policy.fold(position, event)
@@ -120,7 +121,8 @@ def decision(kind: str, arms: int, size: int) -> Work:
 def fold(size: int) -> Work:
     """Return the fold of one reward into a head of `size` columns."""
     policy, position = learner("lints", size), 0
-    event = reward("0", np.random.default_rng(0).standard_normal(size).tolist(), 1.0)
+    row = policy.schema.layout.pack(np.random.default_rng(0).standard_normal(size))
+    event = reward("0", row, 1.0)
 
     def work() -> None:
         nonlocal position

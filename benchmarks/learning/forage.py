@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
-import numpy as np
 
 from benchmarks.learning.course import Chance
 from service.bandits.candidates import Candidates
@@ -25,8 +24,8 @@ from service.state.artifacts import read_meta
 from service.state.events import (
     AnyEvent,
     ExperimentDefined,
+    Outcome,
     Rewarded,
-    Settled,
     VersionActivated,
     VersionStaged,
     encode_event,
@@ -97,13 +96,9 @@ class Forage:
             return catalogue
         return Candidates(tuple(arms), catalogue.x[[catalogue.row_of[arm] for arm in arms]])
 
-    def _row(self, arm: str) -> list[float]:
+    def _settled(self, arm: str, reward: float) -> Outcome:
         features = self._candidates.x[self._shown[arm]]
-        row: list[float] = np.concatenate([self._context, features]).tolist()
-        return row
-
-    def _settled(self, arm: str, reward: float) -> Settled:
-        return Settled(arm, reward, self._row(arm))
+        return Outcome(arm, reward, self.state.schema.row(self._context, features))
 
     def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
         """Learn as POST /reward does, and train if that is due."""

@@ -48,7 +48,6 @@ from service.state.events import (
     LogTruncated,
     Skipped,
     Tombstone,
-    outcomes,
 )
 from service.state.fold import State
 
@@ -269,9 +268,9 @@ class DecisionHistory:
         elif isinstance(event, LogTruncated):
             self.lost += event.rows
         elif isinstance(event, Learned):
-            for outcome in outcomes(event):
+            for outcome in event.settled:
                 value = nan if outcome.learned is None else outcome.learned
-                self._settled.append(key_of(event.decision, outcome.settled.arm), value, position)
+                self._settled.append(key_of(event.decision, outcome.arm), value, position)
 
     def _take_row(self, row: KeptRow) -> None:
         """Take a row of the log. Raises UnknownSchema."""

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.bandits.heads.base import Array, Stored, pack_names, unpack_names
-from service.bandits.settled import Settled
+from service.bandits.heads.base import Stored, pack_names, unpack_names
+from service.bandits.outcome import Outcome
+from service.features.row import PackedRows, RowLayout
 
 
 class Memory:
@@ -17,10 +18,11 @@ class Memory:
     The settlements of one event stay or go together. Rows go once the limit is exceeded by an
     eighth, so that heads are rebuilt every `limit / 8` settlements.
 
+    rows   their base vectors
     read   how many of them, from the first, late members of a head have learned
     """
 
-    def __init__(self, width: int, limit: int | None = None) -> None:
+    def __init__(self, layout: RowLayout, limit: int | None = None) -> None:
         self.limit, self.read = limit, 0
         self.positions: list[int] = []
         self.keys: list[str] = []
@@ -28,7 +30,7 @@ class Memory:
         self.rewards: list[float] = []
         self.weights: list[float] = []
         self.imported: list[bool] = []
-        self._x = np.empty((64, width))
+        self.rows = PackedRows(layout)
         self._row_of: dict[tuple[str, str], int] = {}
 
     def __len__(self) -> int:
@@ -38,25 +40,18 @@ class Memory:
     def _columns(self) -> tuple[list[Any], ...]:
         return self.positions, self.keys, self.arms, self.rewards, self.weights, self.imported
 
-    @property
-    def x(self) -> Array:  # (n, width)
-        return self._x[: len(self)]
-
-    def add(self, position: int, key: str, settled: Settled) -> None:
-        row = len(self)
-        if row == len(self._x):
-            self._x = np.concatenate([self._x, np.empty_like(self._x)])
-        self._x[row] = settled.x
-        self._row_of[key, settled.arm] = row
+    def add(self, position: int, key: str, outcome: Outcome) -> None:
+        self._row_of[key, outcome.arm] = len(self)
+        self.rows.append(outcome.row)
         self.positions.append(position)
         self.keys.append(key)
-        self.arms.append(settled.arm)
-        self.rewards.append(settled.reward)
-        self.weights.append(settled.weight)
-        self.imported.append(settled.imported)
+        self.arms.append(outcome.arm)
+        self.rewards.append(outcome.reward)
+        self.weights.append(outcome.weight)
+        self.imported.append(outcome.imported)
 
     def copy(self) -> "Memory":
-        twin = Memory(self._x.shape[1], self.limit)
+        twin = Memory(self.rows.layout, self.limit)
         twin.restore(self.arrays())
         return twin
 
@@ -82,7 +77,7 @@ class Memory:
     def _remove(self, row: int) -> None:
         """Rows after it move up: a few, mostly, since corrections come soon."""
         self.read -= row < self.read
-        self._x[row : len(self) - 1] = self._x[row + 1 : len(self)]
+        self.rows.remove(row)
         for column in self._columns:
             del column[row]
         for place in range(row, len(self)):
@@ -110,8 +105,9 @@ class Memory:
     def drop(self, columns: list[int], since: int) -> None:
         """Forget what was settled before position `since` where one of the columns of x is not 0;
         no columns: all of it."""
-        known = np.nan_to_num(self.x[:, columns])
-        touched = (known != 0).any(axis=1) if columns else np.ones(len(self), bool)
+        touched = np.full(len(self), not columns)
+        for column in columns:
+            touched |= np.nan_to_num(self.rows.column(column)) != 0
         self.keep(~(touched & (np.array(self.positions) < since)))
 
     def forget(self, keys: Collection[str]) -> None:
@@ -123,7 +119,7 @@ class Memory:
     def keep(self, mask: npt.NDArray[np.bool_]) -> None:
         rows = np.flatnonzero(mask).tolist()
         self.read = int(np.count_nonzero(mask[: self.read]))
-        self._x = np.concatenate([self.x[rows], np.empty((64, self._x.shape[1]))])
+        self.rows.keep(rows)
         for column in self._columns:
             column[:] = [column[row] for row in rows]
         self._row_of = {
@@ -145,7 +141,7 @@ class Memory:
             "rewards": np.array(self.rewards, float),
             **({"weights": np.array(self.weights)} if weighs else {}),
             **({"imported": np.array(self.imported)} if any(self.imported) else {}),
-            "x": self.x,
+            **self.rows.arrays(),
             "read": np.array([self.read]),
         }
 
@@ -154,6 +150,6 @@ class Memory:
         self.keys, self.arms = unpack_names(arrays["keys"]), unpack_names(arrays["arms"])
         self.weights = arrays.get("weights", np.ones(len(self))).tolist()
         self.imported = arrays.get("imported", np.zeros(len(self), bool)).tolist()
-        self._x = np.array(arrays["x"], float).reshape(len(self), self._x.shape[1])
+        self.rows.restore(arrays, len(self))
         [self.read] = arrays["read"].tolist()
         self.keep(np.ones(len(self), bool))

@@ -12,12 +12,15 @@ follow, the head starts anew and learns them again, in order.
 from collections.abc import Collection, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from msgspec import structs
 
-from service.bandits.heads.base import Array, Stored, pack_names, unpack_names
-from service.bandits.settled import Settled, SettledReward
+from service.bandits.heads.base import Stored, pack_names, unpack_names
+from service.bandits.outcome import Outcome
+from service.features.row import PackedRows, RowLayout
 
 WINDOW = 200
 """Settlements of which the share of defaults decides."""
@@ -35,13 +38,13 @@ GRACE_SECONDS = 60.0
 """A reward waits so much longer than its `reward_by`, at most: there may be no default to come."""
 
 MOST, MOST_NUMBERS = 10_000, 2**21
-"""Settlements that are kept, and numbers in their rows. Beyond, the oldest are learned, and a head
+"""Settlements that are kept, and columns of their rows. Beyond, the oldest are learned, and a head
 does not start anew."""
 
 AT_ONCE = 64
 """Waiting rewards that one event releases: it holds up the event loop for some ten milliseconds."""
 
-Batch = tuple[str, list[SettledReward]]
+Batch = tuple[str, list[Outcome]]
 """A decision, and what is learned of it."""
 
 Key = tuple[str, str]
@@ -74,16 +77,8 @@ class Kept(NamedTuple):
 
     due: float
     number: int
-    reward: float
-    weight: float
-    inline: bool
     defaulted: bool
-    imported: bool
-    x: Array
-
-    def settled(self, arm: str) -> Settled:
-        x, imported = self.x.tolist(), self.imported
-        return Settled(arm, self.reward, x, self.inline, self.weight, imported=imported)
+    outcome: Outcome
 
 
 class DecisionOrder:
@@ -94,11 +89,11 @@ class DecisionOrder:
     past     the defaults of decisions up to this `reward_by` have come
     waits    rewards wait for the defaults of their time
     early    settlements that are left in which the head may start anew
-    width    of the rows of settlements
+    layout   of the rows of settlements
     """
 
-    def __init__(self, width: int) -> None:
-        self._width = width
+    def __init__(self, layout: RowLayout) -> None:
+        self._layout = layout
         self.late, self.past, self.count = 0.0, 0.0, 0
         self.waits, self.early, self._number = False, EARLY, 0
         self._first_due = 0.0  # 0: no decision with a default yet
@@ -112,9 +107,9 @@ class DecisionOrder:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._kept) > min(MOST, MOST_NUMBERS // max(self._width, 1))
+        return len(self._kept) > min(MOST, MOST_NUMBERS // max(self._layout.width, 1))
 
-    def take(self, event: Settlement, found: list[SettledReward]) -> tuple[bool, list[Batch]]:
+    def take(self, event: Settlement, found: list[Outcome]) -> tuple[bool, list[Batch]]:
         """Take in what an event teaches. Return whether the head starts anew before it learns, and
         what it learns now."""
         defaulted, due = event.defaulted, event.reward_by
@@ -146,22 +141,12 @@ class DecisionOrder:
             self.waits = self.late >= (PROMPT if self.waits else LATE)
 
     def _keep(
-        self, decision: str, due: float, found: list[SettledReward], *, defaulted: bool = False
+        self, decision: str, due: float, found: list[Outcome], *, defaulted: bool = False
     ) -> None:
         for one in found:
             self._number += 1
-            key = decision, one.settled.arm
-            settled = one.settled
-            self._kept[key] = Kept(
-                due,
-                self._number,
-                settled.reward,
-                settled.weight,
-                settled.inline,
-                defaulted,
-                settled.imported,
-                np.array(settled.x),
-            )
+            key = decision, one.arm
+            self._kept[key] = Kept(due, self._number, defaulted, one)
             heappush(self._queue, (due, self._number, key))
 
     def _pass(self, due: float) -> None:
@@ -178,7 +163,7 @@ class DecisionOrder:
 
     def _released(self) -> list[Batch]:
         """What is in order now."""
-        released = list[tuple[Key, Settled]]()
+        released = list[tuple[str, Outcome]]()
         while self._queue and len(released) < AT_ONCE:
             due, number, key = self._queue[0]
             kept = self._kept.get(key)
@@ -186,18 +171,18 @@ class DecisionOrder:
                 if self.early or (self.waits and due > self.past and not self._is_full):
                     break
                 del self._kept[key]
-                released.append((key, kept.settled(key[1])))
+                released.append((key[0], kept.outcome))
                 if not kept.defaulted:
                     self._count(defaulted=False)
             heappop(self._queue)
         return [
-            (decision, [SettledReward(settled) for _, settled in batch])
-            for decision, batch in groupby(released, key=lambda each: each[0][0])
+            (decision, [outcome for _, outcome in batch])
+            for decision, batch in groupby(released, key=itemgetter(0))
         ]
 
-    def _corrects(self, decision: str, one: SettledReward) -> bool:
+    def _corrects(self, decision: str, one: Outcome) -> bool:
         """Correct a settlement that is kept; return whether the head does not hold it."""
-        key = decision, one.settled.arm
+        key = decision, one.arm
         kept = self._kept.get(key)
         if one.was is None and self.early:
             self._keep(decision, self.past, [one])
@@ -206,8 +191,8 @@ class DecisionOrder:
         if one.withdrawn:
             del self._kept[key]
         else:
-            settled = one.settled
-            self._kept[key] = kept._replace(reward=settled.reward, weight=settled.weight)
+            moved = structs.replace(kept.outcome, reward=one.reward, weight=one.weight)
+            self._kept[key] = kept._replace(outcome=moved)
         return not self.early
 
     def forget(self, decisions: Collection[str]) -> None:
@@ -225,26 +210,32 @@ class DecisionOrder:
                 [self.late, self.count, self.past, self.waits, self.early, self._first_due]
             ),
             "keys": pack_names(text for key in self._kept for text in key),
-            "numbers": np.array([(one.due, one.reward, one.weight) for one in kept]).reshape(-1, 3),
-            "flags": np.array(
-                [(one.inline, one.defaulted, one.imported) for one in kept], dtype=np.uint8
+            "numbers": np.array(
+                [(one.due, one.outcome.reward, one.outcome.weight) for one in kept]
             ).reshape(-1, 3),
-            "x": np.array([one.x for one in kept]).reshape(len(kept), self._width),
+            "flags": np.array(
+                [(one.outcome.inline, one.defaulted, one.outcome.imported) for one in kept],
+                dtype=np.uint8,
+            ).reshape(-1, 3),
+            **PackedRows(self._layout, [one.outcome.row for one in kept]).arrays(),
         }
 
     def restore(self, arrays: Mapping[str, Stored]) -> None:
         self.late, count, self.past, waits, early, self._first_due = arrays["state"].tolist()
         self.count, self.waits, self.early = int(count), bool(waits), int(early)
         self._kept = {}
-        for key, (due, reward, weight), (inline, defaulted, imported), x in zip(
+        rows = PackedRows(self._layout)
+        rows.restore(arrays, len(arrays["numbers"]))
+        for key, (due, reward, weight), (inline, defaulted, imported), row in zip(
             _pairs(unpack_names(arrays["keys"])),
             arrays["numbers"].tolist(),
             arrays["flags"].astype(bool).tolist(),
-            arrays["x"],
+            rows,
             strict=True,
         ):
             number = len(self._kept)
-            self._kept[key] = Kept(due, number, reward, weight, inline, defaulted, imported, x)
+            outcome = Outcome(key[1], reward, row, inline, weight, imported=imported)
+            self._kept[key] = Kept(due, number, defaulted, outcome)
         self._number = len(self._kept)
         self._queue = [(kept.due, kept.number, key) for key, kept in self._kept.items()]
         heapify(self._queue)

@@ -20,8 +20,9 @@ from service.bandits.heads.base import (
 )
 from service.bandits.memory import Memory
 from service.bandits.order import Batch, DecisionOrder, Settlement
+from service.bandits.outcome import Outcome
 from service.bandits.reward_scale import RewardScale
-from service.bandits.settled import SettledReward
+from service.features.row import Row
 from service.features.schema import Array
 from service.features.view import View
 
@@ -125,7 +126,7 @@ class Version:
         return self.head is not None and self.head.awaits_late
 
     def _memory(self) -> Memory | None:
-        return Memory(self.view.schema.width) if self._awaits_late else self._new_memory()
+        return Memory(self.view.schema.layout) if self._awaits_late else self._new_memory()
 
     # -- score ---------------------------------------------------------------------------------
 
@@ -144,6 +145,10 @@ class Version:
 
     def phi(self, x: Array) -> Array:  # (n, schema.width) -> (n, m)
         return self.encoder(self.view.rows(x))
+
+    def phi_of(self, rows: Sequence[Row]) -> Array:  # (n, m)
+        """Return the features of rows as events hold them."""
+        return self.phi(self.view.schema.layout.unpack(rows))
 
     def _new_head(self) -> Head | None:
         """Return an empty head for rewards on the scale of this version."""
@@ -170,7 +175,7 @@ class Version:
 
     # -- learn ---------------------------------------------------------------------------------
 
-    def in_order(self, event: Settlement, outcomes: list[SettledReward]) -> list[Batch]:
+    def in_order(self, event: Settlement, outcomes: list[Outcome]) -> list[Batch]:
         """Return what to `fold` now that an event has these outcomes."""
         if self.order is None:
             return [(event.decision, outcomes)]
@@ -183,23 +188,22 @@ class Version:
             self.settled, self.decays = 0, []
         return batches
 
-    def fold(self, position: int, key: str, outcomes: Sequence[SettledReward]) -> None:
+    def fold(self, position: int, key: str, outcomes: Sequence[Outcome]) -> None:
         """The outcomes of one decision, `key`, learned at one log position."""
         if self.head is None or not outcomes or key in self.without:
             return
         for outcome in outcomes:
-            settled = outcome.settled
-            phi = self.phi(np.array([settled.x]))
+            phi = self.phi_of([outcome.row])
             offset = float(self.offset(phi)[0]) if self.predicts else 0.0
-            reward = self.rewarded(settled.reward) - offset
-            row = Observation(settled.arm, phi[0], reward, key, settled.weight, settled.imported)
+            reward = self.rewarded(outcome.reward) - offset
+            row = Observation(outcome.arm, phi[0], reward, key, outcome.weight, outcome.imported)
             if outcome.was is None:
                 if self.memory is not None:
-                    self.memory.add(position, key, settled)
+                    self.memory.add(position, key, outcome)
                 self.head.observe(row)
                 self.settled += 1
                 continue
-            heads = self._heads(key, settled.arm)
+            heads = self._heads(key, outcome.arm)
             if left := self._remaining(key, outcome):
                 was = self.rewarded(outcome.was) - offset
                 for head in heads:
@@ -231,9 +235,9 @@ class Version:
         if self.late:
             if self.scaled_on == self.warm_up:
                 self.late = False
-                self.use(self.view.completed(memory.x[-self.warm_up :]))
+                self.use(self.view.completed(memory.rows[-self.warm_up :]))
             return
-        view = self.view.measured(memory.x, self.warm_up // 2)
+        view = self.view.measured(memory.rows[:], self.warm_up // 2)
         moved = view is not self.view
         self.use(view, self.scaled_on)
         if moved:
@@ -247,7 +251,7 @@ class Version:
         if head.awaits_late:
             if head.trial is None:
                 memory.read = 0
-                head.begin_trial(self.phi(memory.x[::MEASURED]))
+                head.begin_trial(self.phi(memory.rows[::MEASURED]))
             self._teach(head, memory, PACE * fresh)
             if memory.read < len(memory):
                 return
@@ -258,7 +262,7 @@ class Version:
     def _teach(self, head: Head, memory: Memory, count: int) -> None:
         """Imports are as other settlements to late members."""
         start, stop = memory.read, min(memory.read + count, len(memory))
-        phi = self.phi(memory.x[start:stop])
+        phi = self.phi(memory.rows[start:stop])
         arms, keys = memory.arms, memory.keys
         rewards, weights = memory.rewards, memory.weights
         head.rehearse(
@@ -283,12 +287,12 @@ class Version:
             twin.head.restore(self.head.arrays())
         return twin
 
-    def _remaining(self, key: str, outcome: SettledReward) -> float:
+    def _remaining(self, key: str, outcome: Outcome) -> float:
         """Return the share of a corrected settlement that the head still holds."""
-        arm, since = outcome.settled.arm, outcome.since
+        arm, since = outcome.arm, outcome.since
         if self.memory is not None and self.memory.holds(key, arm):
             since = self.memory.position_of(key, arm)
-            self.memory.revise(key, arm, outcome.learned, outcome.settled.weight)
+            self.memory.revise(key, arm, outcome.learned, outcome.weight)
         elif since is None or since < self.begins:
             return 0.0
         decayed = sum(position >= since for position in self.decays)
@@ -337,7 +341,7 @@ class Version:
         self.begins, self.settled, self.decays = begins, 0, []
         if not len(memory):
             return
-        phi = self.phi(memory.x)
+        phi = self.phi(memory.rows[:])
         rewards = self.rewarded(np.array(memory.rewards)) - self.offset(phi)
         weights = memory.weights
         errors = []

@@ -1,15 +1,14 @@
 """Named features as numbers. `Schema` encodes the base columns of an experiment.
 
 The base vector x of a decision is its context's columns followed by its arm's. Tokens, events and
-training data hold it; crosses are functions of it and never stored.
+training data hold it as a `Row`; crosses are functions of it and never stored.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import copysign, inf, isfinite
 
 import numpy as np
-import numpy.typing as npt
 
 from service.errors import Fault, Invalid
 from service.features.declaration import (
@@ -23,9 +22,9 @@ from service.features.declaration import (
     Numeric,
     Vector,
 )
+from service.features.row import Array as Array
+from service.features.row import Index, Row, RowLayout
 from service.naming import listed, suggestion
-
-Array = npt.NDArray[np.float64]
 
 LARGEST = 1e9
 """Limit of a number in declared scales: the squares of its products are far from overflow. At 1e155
@@ -277,14 +276,28 @@ class SideEncoder:
         raise IndexError(f"there is no column {column}")
 
 
+def _blocks(features: Iterable[Feature]) -> Index:
+    """Return which boolean or category each column of the features belongs to; -1: a number."""
+    found, places = list[int](), 0
+    for feature in features:
+        number = isinstance(feature, Numbers)
+        found += [-1 if number else places] * width(feature)
+        places += not number
+    return np.array(found, np.intp)
+
+
 class Schema:
-    """The base columns of an experiment's features."""
+    """The base columns of an experiment's features. layout: of a base vector as it is kept."""
 
     def __init__(self, features: Features) -> None:
         self.features = features
         self.context = SideEncoder(features.context)
         self.arm = SideEncoder(features.arm)
         self.width = self.context.width + self.arm.width
+        sides = (self.context, self.arm)
+        self.layout = RowLayout(
+            _blocks(side.features[name] for side in sides for name in side.columns)
+        )
 
     def column_name(self, column: int) -> str:
         split = self.context.width
@@ -305,3 +318,11 @@ class Schema:
         self, values: Mapping[str, object], path: str = "features"
     ) -> Array:  # (arm.width,)
         return self.arm.encode(values, path)
+
+    def row(
+        self,
+        context: Array,  # (context.width,)
+        arm: Array,  # (arm.width,)
+    ) -> Row:
+        """Pack the base vector of an arm in a context."""
+        return self.layout.pack(np.concatenate((context, arm)))

@@ -33,7 +33,7 @@ from service.security.token import TokenSealer
 from service.serving.lookup import seed_of
 from service.serving.marks import ERASED, OPEN_S, arm_mark
 from service.state.decisions import Decision, decode_decision, unit_of
-from service.state.events import Erased, Learned, Tombstone, VersionStaged, encode_event, outcomes
+from service.state.events import Erased, Learned, Tombstone, VersionStaged, encode_event
 
 logger = logging.getLogger(__name__)
 
@@ -204,12 +204,12 @@ class Eraser:
 
 
 def _tombstone(event: Learned) -> bytes:
-    firsts = [outcome.settled for outcome in outcomes(event) if outcome.was is None]
+    firsts = [outcome for outcome in event.settled if outcome.was is None]
     stone = Tombstone(
         at=event.at,
         policy=event.policy,
         schema_version=event.schema_version,
         rewards=len(firsts),
-        inline=sum(settled.inline for settled in firsts),
+        inline=sum(outcome.inline for outcome in firsts),
     )
     return encode_event(stone)

@@ -29,7 +29,7 @@ from service.features.declaration import NAME, NAME_RULE
 from service.http.schemas import Problem
 from service.http.strict import HALF, read_json
 from service.serving.select import Answer
-from service.serving.settlement import Outcome, Status
+from service.serving.settlement import Receipt, Status
 
 T = TypeVar("T")
 
@@ -400,6 +400,6 @@ def write_answer(answer: Answer) -> bytes:
     )
 
 
-def write_outcome(outcome: Outcome) -> bytes:
+def write_outcome(outcome: Receipt) -> bytes:
     """Encode a RewardAnswer."""
     return _encode(RewardAnswer(outcome.status, outcome.reason))

@@ -20,7 +20,7 @@ from service.definition.experiment import RewardRules
 from service.features.declaration import Boolean, Categorical, Hashed, Vector
 from service.features.schema import Array, Schema
 from service.observability.reward_sizes import RewardSizes
-from service.state.events import Learned, SettledReward, outcomes
+from service.state.events import Learned, Outcome
 from service.state.fold import State
 from service.state.learner import Learner
 
@@ -276,24 +276,22 @@ class _Policy:
     predictions: PredictionDrift
     sizes: RewardSizes
 
-    def move(
-        self, learner: Learner, rules: RewardRules, decision: str, outcome: SettledReward
-    ) -> None:
+    def move(self, learner: Learner, rules: RewardRules, decision: str, outcome: Outcome) -> None:
         """Move a reward's row. A withdrawn reward counts as predicted, and as the long-run mean."""
-        settled, was, reward = outcome.settled, outcome.was, outcome.learned
+        was, reward = outcome.was, outcome.learned
         if reward is not None:
             self.sizes.take(reward, rules)
         self.rewards.move(self.rewards.long if reward is None else reward, was)
         predictions = self.predictions
         if was is not None:
-            predictions.revise(decision, settled.arm, reward, settled.weight)
+            predictions.revise(decision, outcome.arm, reward, outcome.weight)
             return
         predictions.left -= 1
         if predictions.left <= 0:
             predictions.left = predictions.stride.next(predictions.clock.monotonic())
-            mean = learner.predicted([settled.arm], [settled.x], [settled.inline])[0]
+            mean = learner.predicted([outcome.arm], [outcome.row], [outcome.inline])[0]
             if mean is not None:
-                predictions.take(decision, settled.arm, mean, settled.reward, settled.weight)
+                predictions.take(decision, outcome.arm, mean, outcome.reward, outcome.weight)
 
 
 class Drift:
@@ -331,7 +329,7 @@ class Drift:
             predictions = PredictionDrift(self._rng, self._samples, self._clock)
             watch = _Policy(learner.born, rewards, predictions, RewardSizes())
             self._policies[key] = watch
-        for outcome in outcomes(event):
+        for outcome in event.settled:
             watch.move(learner, state.definition.reward, event.decision, outcome)
 
     def context(self, state: State) -> dict[str, float]:

@@ -35,9 +35,8 @@ from service.state.events import (
     Expired,
     Learned,
     LogTruncated,
-    SettledReward,
+    Outcome,
     Tombstone,
-    outcomes,
 )
 from service.state.fold import State
 
@@ -242,27 +241,27 @@ class Audit:
         with suppress(StoreError):  # the row has its finding already
             if fault := check_event(position, event, decode_decision(payload)):
                 self._found.add(fault)
-        for outcome in outcomes(event):
+        for outcome in event.settled:
             if fault := await self._check_marks(position, event, outcome):
                 self._found.add(fault)
 
     async def _check_marks(
-        self, position: int, event: Learned, outcome: SettledReward
+        self, position: int, event: Learned, outcome: Outcome
     ) -> Discrepancy | None:
         """Compare what an arm has learned with its mark, where this event was the last that gave
         it. None, too, where the store has forgotten the mark."""
-        settled, identity = outcome.settled, arm_mark(event.decision, outcome.settled.arm)
+        identity = arm_mark(event.decision, outcome.arm)
         mark = (await self._store.marks(self._name, [identity])).get(identity)
         if mark is None or mark.position != position:
             return None
-        weight = 1.0 if outcome.learned is None else settled.weight
+        weight = 1.0 if outcome.learned is None else outcome.weight
         own = ArmValue(outcome.learned, isinstance(event, Expired), outcome.since or 0, weight)
         derived: object = mark.value
         with suppress(ValueError, TypeError):  # a mark can be changed, too
             derived = read_arm(mark)
         if own == derived:
             return None
-        what = f"reward of {settled.arm}, by default, since, weight; at position {position}"
+        what = f"reward of {outcome.arm}, by default, since, weight; at position {position}"
         return Discrepancy("fields", event.decision, what, own, derived)
 
 

@@ -18,11 +18,10 @@ from service.state.events import (
     AnyEvent,
     Expired,
     Learned,
-    SettledReward,
+    Outcome,
     Skipped,
     Tombstone,
     decode_event,
-    outcomes,
 )
 
 APART_S = 300.0
@@ -64,7 +63,7 @@ class SettledArms:
         self._positions.append(position)
         self._decisions.append(hash(event.decision) if isinstance(event, Learned) else 0)
         if isinstance(event, Learned):
-            for outcome in outcomes(event):
+            for outcome in event.settled:
                 self._keys.append(_key(event, outcome))
                 self._places.append(position)
                 self._before.append(hash(_before(outcome)))
@@ -84,19 +83,19 @@ class SettledArms:
                 event, outcome = found
                 kind = "default reward" if isinstance(event, Expired) else "reward"
                 what = (
-                    f"a {kind} of {outcome.settled.arm} at position {second} does not go on from "
+                    f"a {kind} of {outcome.arm} at position {second} does not go on from "
                     f"the one at position {first}; reward before, since, weight"
                 )
                 yield Discrepancy(
                     "double", event.decision, what, _before(outcome), _after(first, before[1])
                 )
 
-    async def _find(self, position: int, key: int) -> tuple[Learned, SettledReward] | None:
+    async def _find(self, position: int, key: int) -> tuple[Learned, Outcome] | None:
         """Find the event that settles a decision; None: it was trimmed or erased meanwhile."""
         record = await record_at(self._store, self._name, position)
         event = None if record is None else decode_event(record.payload)
         if isinstance(event, Learned):
-            for outcome in outcomes(event):
+            for outcome in event.settled:
                 if _key(event, outcome) == key:
                     return event, outcome
         return None
@@ -120,16 +119,16 @@ class SettledArms:
                 return
 
 
-def _key(event: Learned, outcome: SettledReward) -> int:
-    return hash((event.decision, outcome.settled.arm))
+def _key(event: Learned, outcome: Outcome) -> int:
+    return hash((event.decision, outcome.arm))
 
 
-def _before(outcome: SettledReward) -> LearnedArm:
+def _before(outcome: Outcome) -> LearnedArm:
     return NOTHING_LEARNED if outcome.was is None else (outcome.was, outcome.since, outcome.weighed)
 
 
-def _after(position: int, outcome: SettledReward) -> LearnedArm:
+def _after(position: int, outcome: Outcome) -> LearnedArm:
     if outcome.learned is None:
         return NOTHING_LEARNED
     since = position if outcome.was is None else outcome.since
-    return outcome.learned, since, outcome.settled.weight
+    return outcome.learned, since, outcome.weight

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from random import Random, SystemRandom
-from struct import Struct
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -24,6 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from service.errors import Invalid
+from service.state.decisions import Shown
 
 FORMAT = b"\x01"
 TOKEN_CHARACTERS = 1_024
@@ -35,18 +35,6 @@ FINGERPRINT_CHARACTERS = 6
 _HEADER = 1 + 4 + 16 + 8
 _ID = 16
 _URLSAFE, _STANDARD = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
-
-
-class ShownArm(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Shown arm, as a token holds it. x: float64 bytes of the base features."""
-
-    arm: str
-    propensity: float
-    x: bytes
-    inline: bool
-
-    def features(self) -> list[float]:
-        return [*_floats(len(self.x) // 8).unpack(self.x)]
 
 
 class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -64,7 +52,7 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True, gc=False):
     policy: str
     model_version: str
     schema_version: int
-    shown: list[ShownArm]
+    shown: list[Shown]
     reward_by: float
     accept_until: float
     deferred: bool = False
@@ -190,16 +178,6 @@ def _refusal() -> Invalid:
 
 def _fingerprint(secret: bytes) -> bytes:
     return hashlib.sha256(b"forage token" + secret).digest()[:4]
-
-
-def bytes_of(x: Sequence[float]) -> bytes:
-    """Encode a row as `ShownArm.x` has it."""
-    return _floats(len(x)).pack(*x)
-
-
-@lru_cache(maxsize=64)
-def _floats(count: int) -> Struct:
-    return Struct(f"{count}d")
 
 
 @lru_cache(maxsize=1_024)  # one an open process id; a forged id costs one derivation

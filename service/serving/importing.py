@@ -37,7 +37,7 @@ from service.state.decisions import (
     decode_decision,
     encode_decision,
 )
-from service.state.events import AnyEvent, Imported, Rewarded, Settled, encode_event
+from service.state.events import AnyEvent, Imported, Outcome, Rewarded, encode_event
 from service.state.fold import State
 
 VISITS_PER_COMMIT = 512
@@ -162,7 +162,7 @@ class Importer:
         shown = Shown(
             arm=visit.arm,
             propensity=visit.propensity,
-            x=[*context.tolist(), *row.tolist()],
+            row=state.schema.row(context, row),
             inline=visit.arm in inline,
         )
         return Decision(
@@ -251,7 +251,7 @@ class Importer:
             decision=row.id,
             policy=row.policy,
             schema_version=row.schema_version,
-            settled=[Settled(shown.arm, reward, shown.x, shown.inline, imported=True)],
+            settled=[Outcome(shown.arm, reward, shown.row, shown.inline, imported=True)],
         )
         mark = {arm_mark(row.id, shown.arm): ArmValue(reward, default=False).text()}
         # Kept for ever: an import may be repeated at any time.
@@ -290,7 +290,7 @@ def _compared(
 
 
 def _content(row: Decision) -> tuple[object, ...]:
-    """Return the content of a visit, without x: other features may encode it by now."""
+    """Return the content of a visit, without its row: other features may encode it by now."""
     [shown] = row.shown
     choice = shown.arm, shown.propensity, row.probabilities, row.arms, row.inline
     return row.policy, row.at, row.unit, row.context, *choice

@@ -16,7 +16,7 @@ from service.definition.experiment import RewardRules
 from service.errors import Conflict, Exhausted, Gone
 from service.log.stores.base import Mark
 from service.state.decisions import Shown
-from service.state.events import Corrected, Expired, Rewarded, Settled
+from service.state.events import Corrected, Expired, Outcome, Rewarded
 
 OPEN_S = 30 * 86_400.0
 """Seconds for which marks are kept longer of a decision that has arms left to settle."""
@@ -105,7 +105,7 @@ class ShownReward:
             )
         return total
 
-    def settled(self, rules: RewardRules) -> Settled | None:
+    def outcome(self, rules: RewardRules) -> Outcome | None:
         """Return the arm in the event, where an unseen one has the reward learned before, if
         any."""
         total, shown = self.total(rules), self.shown
@@ -117,7 +117,13 @@ class ShownReward:
             more["weight"] = self.weight
         if self.taught:
             more |= {"slot": self.taught, "predicted": self.predicted}
-        return Settled(shown.arm, reward, shown.x, shown.inline, **more)
+        if self.was is not None:
+            more |= {"was": self.was, "since": self.since}
+        if self.weighed != 1:
+            more["weighed"] = self.weighed
+        if self.reward is None:
+            more["withdrawn"] = True
+        return Outcome(shown.arm, reward, shown.row, shown.inline, **more)
 
     def read(self, mark: Mark, skips: Collection[int]) -> None:
         """Expect what the mark holds. Raises Gone where the decision was erased, or the mark's
@@ -163,7 +169,7 @@ class MarkedSettlement:
             decision=self.decision,
             policy=self.policy,
             schema_version=self.schema_version,
-            settled=[one for arm in self.arms if (one := arm.settled(self.rules))],
+            settled=[one for arm in self.arms if (one := arm.outcome(self.rules))],
             reward_by=0.0 if self.rules.default is None else self.reward_by,
             unlogged=self.unlogged,
         )
@@ -171,15 +177,7 @@ class MarkedSettlement:
             return Expired(**asdict(rewarded))
         if all(arm.was is None for arm in self.arms):
             return rewarded
-        arms = [arm for arm in self.arms if arm.reward is not None or arm.was is not None]
-        weighed = [arm.weighed for arm in arms]
-        return Corrected(
-            **asdict(rewarded),
-            was=[arm.was for arm in arms],
-            since=[arm.since for arm in arms],
-            withdrawn=[arm.shown.arm for arm in arms if arm.reward is None],
-            weighed=weighed if any(weight != 1 for weight in weighed) else [],
-        )
+        return Corrected(**asdict(rewarded))
 
     def keep_until_at(self, now: float) -> float:
         """Return the time until which to keep the mark: no reward comes after `accept_until`, but

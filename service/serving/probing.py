@@ -32,12 +32,12 @@ async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
     after, last = max(state.position - LOOKED_AT, 0), state.position
     events = [event async for _, event in replay(store, state.name, after, upto=last)]
     found = [
-        settled.x
+        settled.row
         for event in reversed(events)
         if isinstance(event, Learned) and state.knows(event.schema_version)
         for settled in state.present(event).settled
     ]
-    return np.array(found[:TRIAL_ROWS]).reshape(-1, state.schema.width)
+    return state.schema.layout.unpack(found[:TRIAL_ROWS])
 
 
 def expect_sound(learner: Learner, version: Version, x: Array) -> None:
@@ -55,7 +55,7 @@ def expect_sound(learner: Learner, version: Version, x: Array) -> None:
 
 def _expect_sound(version: Version, x: Array) -> None:
     for name, array in version.describe()[1].items():
-        if name == "memory.x":  # NaN: not known then
+        if name == "memory.rows.numbers":  # NaN: not known then
             array = array[~np.isnan(array)]
         if name != "scaling" and array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ValueError(f"{name} is not finite")

@@ -9,7 +9,7 @@ from service.errors import Invalid
 from service.features.schema import Array
 from service.log.clock import LogClock
 from service.log.stores.base import DecisionRow
-from service.security.token import TOKEN_CHARACTERS, ShownArm, Ticket, TokenSealer, bytes_of
+from service.security.token import TOKEN_CHARACTERS, Ticket, TokenSealer
 from service.serving.lookup import Lookup
 from service.state.decisions import Decision, Shown, as_logged, encode_decision
 
@@ -46,8 +46,7 @@ class Recorder:
         candidates, inline, reward = lookup.candidates, lookup.inline, state.definition.reward
         now, ids = self._clock.now(state), candidates.ids
         reward_by = now + reward.wait_seconds
-        context = lookup.context.tolist()
-        xs = [context + candidates.x[index].tolist() for index in slate.arms]
+        rows = [state.schema.row(lookup.context, candidates.x[index]) for index in slate.arms]
         decision = Decision(
             id=lookup.id,
             at=now,
@@ -63,8 +62,8 @@ class Recorder:
             seed=lookup.seed,
             bank=learner.policy.bank_seed,
             shown=[
-                Shown(ids[index], propensity, x, ids[index] in inline)
-                for index, propensity, x in zip(slate.arms, slate.propensities, xs, strict=True)
+                Shown(ids[index], propensity, row, ids[index] in inline)
+                for index, propensity, row in zip(slate.arms, slate.propensities, rows, strict=True)
             ],
             slate_log=slate.log_chance,
             reward_by=reward_by,
@@ -108,16 +107,13 @@ class Recorder:
     ) -> tuple[str, bool]:
         """Return the token, and whether it holds the shown arms: beyond the limit of a token the
         row alone does. keyed: made under a client's idempotency key."""
-        shown = [
-            ShownArm(arm.arm, arm.propensity, bytes_of(arm.x), arm.inline) for arm in decision.shown
-        ]
         ticket = Ticket(
             decision.id,
             experiment,
             decision.policy,
             decision.model_version,
             decision.schema_version,
-            shown,
+            decision.shown,
             decision.reward_by,
             decision.accept_until,
             decision.deferred,

@@ -3,7 +3,7 @@
 Rows may be corrupt: whatever a changed byte made of one becomes a discrepancy, never an exception.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import fsum, log
 from typing import Literal
@@ -14,11 +14,12 @@ from service.bandits import rules
 from service.bandits.candidates import Candidates
 from service.bandits.rules import Scores
 from service.errors import Invalid
+from service.features.row import Row
 from service.features.schema import Array
 from service.serving.scoring import decide
 from service.serving.traffic import chances_of, winner
 from service.state.decisions import Decision, Shown, as_logged
-from service.state.events import Learned, Settled
+from service.state.events import Learned, Outcome
 from service.state.fold import State
 from service.state.learner import Learner
 
@@ -57,7 +58,7 @@ class Discrepancy:
     choice          the shown arm does not follow from the probabilities and the seed
     probabilities   they do not follow from head, features and bank
     tie             the same, within the bound: scores so close that rounding decided
-    features        x is not the encoded features, in a row or in an event
+    features        a base vector is not the encoded features, in a row or in an event
     fields          another field of a row or an event: version, bank, times, reward, ...
     missing         the log refers to a row that is not there
     unreadable      a row is no decision
@@ -143,7 +144,7 @@ def check_event(position: int, event: Learned, decision: Decision) -> Discrepanc
             what = "settled arm" + where
             return Discrepancy("fields", decision.id, what, settled.arm, list(shown))
         own = shown[settled.arm]
-        if found := _unequal_arm(decision, settled, own.x, own.inline, where):
+        if found := _unequal_arm(decision, settled, own.row, own.inline, where):
             return found
     return None
 
@@ -162,16 +163,18 @@ def _unequal(
 
 
 def _unequal_arm(
-    decision: Decision, arm: Shown | Settled, x: Sequence[float], inline: bool, where: str = ""
+    decision: Decision, arm: Shown | Outcome, row: Row, inline: bool, where: str = ""
 ) -> Discrepancy | None:
-    if arm.x == x and arm.inline == inline:
+    if arm.row == row and arm.inline == inline:
         return None
-    columns = enumerate(zip(arm.x, x, strict=False))
     values: dict[str, tuple[object, object]] = {
-        f"columns of x of {arm.arm}": (len(arm.x), len(x)),
-        **{f"x[{column}] of {arm.arm}": pair for column, pair in columns},
         f"{arm.arm} is outside the catalogue": (arm.inline, inline),
     }
+    derived = row.lists()
+    for part, logged in arm.row.lists().items():
+        values[f"{part} of {arm.arm}"] = len(logged), len(derived[part])
+        for index, pair in enumerate(zip(logged, derived[part], strict=False)):
+            values[f"{part}[{index}] of {arm.arm}"] = pair
     return _unequal("features", decision, values, where)
 
 
@@ -200,8 +203,8 @@ def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
         yield Discrepancy("features", decision.id, f"features do not fit: {where}")
         return
     for arm in decision.shown:
-        x = [*context.tolist(), *candidates.x[candidates.row_of[arm.arm]].tolist()]
-        if found := _unequal_arm(decision, arm, x, arm.arm in decision.inline):
+        row = state.schema.row(context, candidates.x[candidates.row_of[arm.arm]])
+        if found := _unequal_arm(decision, arm, row, arm.arm in decision.inline):
             yield found
             break
     yield from _check_probabilities(learner, decision, context, candidates)

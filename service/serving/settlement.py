@@ -29,7 +29,7 @@ Status = Literal["accepted", "duplicate", "corrected", "ignored"]
 ActivationStatus = Literal["activated", "duplicate"]
 
 
-class Outcome(NamedTuple):
+class Receipt(NamedTuple):
     """What became of a reward. reason: why it, or some of it, cannot count."""
 
     status: Status
@@ -44,7 +44,7 @@ class Settlements:
         self._sealer, self._telemetry = sealer, telemetry
         self._locks = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
 
-    async def reward(self, request: RewardRequest, grant: Grant | None = None) -> Outcome:
+    async def reward(self, request: RewardRequest, grant: Grant | None = None) -> Receipt:
         """Take a reward. Raises Invalid, NotFound, Forbidden, Gone, Conflict, or StoreUnavailable:
         nothing was acknowledged, and the same call again is safe."""
         ticket = self._sealer.open(request.decision_id)
@@ -135,9 +135,7 @@ class Settlements:
         """Return the arms of a ticket with their features; the decision's row has them where the
         token had no room."""
         if ticket.shown:
-            return [
-                Shown(arm.arm, arm.propensity, arm.features(), arm.inline) for arm in ticket.shown
-            ]
+            return ticket.shown
         row = await self._store.decision(ticket.experiment, ticket.id)
         if row is None:
             raise Gone("the row of this decision, which holds what it showed, is gone")
@@ -150,7 +148,7 @@ class Settlements:
         arms: list[ShownReward],
         slots: int,
         reward_id: str | None,
-    ) -> Outcome:
+    ) -> Receipt:
         settlement = MarkedSettlement(
             source.id,
             source.policy,
@@ -164,7 +162,7 @@ class Settlements:
             unlogged=isinstance(source, Ticket) and source.unlogged,
         )
         if await self._append(state, settlement):
-            return Outcome("accepted")
+            return Receipt("accepted")
         # Contributions to one decision take turns: of concurrent ones each commit would accept one
         # and refuse the others.
         lock = self._locks.setdefault((state.name, source.id), asyncio.Lock())
@@ -176,9 +174,9 @@ class Settlements:
             while settlement.arms:
                 if await self._append(state, settlement):
                     late = any(arm.was_default for arm in settlement.arms)
-                    return Outcome("corrected" if late else "accepted", _ignored(settlement))
+                    return Receipt("corrected" if late else "accepted", _ignored(settlement))
         counted = settlement.repeated or not settlement.ignored
-        return Outcome("duplicate" if counted else "ignored", _ignored(settlement))
+        return Receipt("duplicate" if counted else "ignored", _ignored(settlement))
 
     async def _append(self, state: State, settlement: MarkedSettlement) -> bool:
         """Append the settlement and return whether the log accepts it; otherwise the settlement

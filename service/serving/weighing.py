@@ -41,7 +41,7 @@ def _predicted(
     shown = [arm.shown for arm in arms]
     try:
         means = learner.predicted(
-            [one.arm for one in shown], [one.x for one in shown], [one.inline for one in shown]
+            [one.arm for one in shown], [one.row for one in shown], [one.inline for one in shown]
         )
     except (NotPositiveDefinite, FloatingPointError):
         return unknown

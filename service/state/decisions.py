@@ -9,8 +9,10 @@ from zlib import crc32
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from service.errors import Damaged
+from service.features.row import Row
 from service.features.schema import Array
 from service.state.events import SCHEMA, Features, expect_known
 
@@ -20,12 +22,12 @@ IMPORTED = "imported/0@0"
 MODEL_VERSION = re.compile(r"(.+)/([0-9]{1,18})@([0-9]{1,18})", re.DOTALL)
 
 
-class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class Shown(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One slot of an answer. propensity: the chance of this arm in this slot."""
 
     arm: str
     propensity: float
-    x: list[float]
+    row: Row
     inline: bool = False
 
 
@@ -63,9 +65,8 @@ NO_FACTS = DecisionFacts()
 
 
 class Decision(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True,
-    gc=False,
-):  # fmt: skip
+    msgspec.Struct, frozen=True, kw_only=True, array_like=True, forbid_unknown_fields=True, gc=False
+):
     """One answer of /select, complete for evaluation, training and audit.
 
     id               short, 22 characters         at               unix seconds
@@ -153,41 +154,8 @@ def is_imported(decision: Decision) -> bool:
     return decision.model_version == IMPORTED
 
 
-class _PackedShown(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """x: 8-byte floats."""
-
-    arm: str
-    propensity: float
-    x: bytes
-    inline: bool
-
-
-class _PackedDecision(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The fields of a `Decision` but `unit`. probabilities: 4-byte floats."""
-
-    id: str
-    at: float
-    policy: str
-    assignment: float
-    model_version: str
-    schema_version: int
-    context: Features
-    arms: list[str]
-    inline: dict[str, Features]
-    probabilities: bytes
-    seed: int
-    bank: int
-    shown: list[_PackedShown]
-    slate_log: float
-    reward_by: float
-    accept_until: float
-    deferred: bool
-    key: str
-    facts: DecisionFacts
-
-
 _pack = msgspec.msgpack.Encoder().encode
-_unpack = msgspec.msgpack.Decoder(_PackedDecision).decode
+_unpack = msgspec.msgpack.Decoder(tuple[Decision, bytes]).decode
 _ROW = b"FR"
 """The first bytes of every row."""
 
@@ -207,34 +175,11 @@ def as_logged(p: Array, first: int, propensity: float) -> list[float]:
 
 def encode_decision(decision: Decision) -> bytes:
     """Return the row of a decision, whose probabilities are `as_logged`: the hash of its unit, by
-    which an erasure finds it, and the rest packed. zlib would make a row of the pet shop a third
-    shorter, and take three times as long as this."""
-    packed = _PackedDecision(
-        decision.id,
-        decision.at,
-        decision.policy,
-        decision.assignment,
-        decision.model_version,
-        decision.schema_version,
-        decision.context,
-        decision.arms,
-        decision.inline,
-        np.array(decision.probabilities, "<f4").tobytes(),
-        decision.seed,
-        decision.bank,
-        [
-            _PackedShown(arm.arm, arm.propensity, np.array(arm.x, "<f8").tobytes(), arm.inline)
-            for arm in decision.shown
-        ],
-        decision.slate_log,
-        decision.reward_by,
-        decision.accept_until,
-        decision.deferred,
-        decision.key,
-        decision.facts,
-    )
+    which an erasure finds it, then the rest packed, the probabilities as 4-byte floats. zlib would
+    make a row of the pet shop a third shorter, and take three times as long as this."""
     unit = (decision.unit or "").encode()
-    body = unit + _pack(packed)
+    chances = np.array(decision.probabilities, "<f4").tobytes()
+    body = unit + _pack((structs.replace(decision, unit=None, probabilities=[]), chances))
     return _FRAME.pack(_ROW, SCHEMA, crc32(body, SCHEMA << 8 | len(unit)), len(unit)) + body
 
 
@@ -254,35 +199,12 @@ def decode_decision(payload: bytes) -> Decision:
         body = payload[_FRAME.size :]
         if crc != crc32(body, schema << 8 | length):
             raise Damaged("a decision row was changed: its checksum does not match")
-        found = _unpack(body[length:])
-        probabilities = np.frombuffer(found.probabilities, "<f4").tolist()
+        found, chances = _unpack(body[length:])
+        probabilities = np.frombuffer(chances, "<f4").tolist()
         for first in found.shown[:1]:
             if first.arm in found.arms[: len(probabilities)]:
                 probabilities[found.arms.index(first.arm)] = first.propensity
-        return Decision(
-            id=found.id,
-            at=found.at,
-            policy=found.policy,
-            assignment=found.assignment,
-            model_version=found.model_version,
-            schema_version=found.schema_version,
-            unit=body[:length].decode() or None,
-            context=found.context,
-            arms=found.arms,
-            inline=found.inline,
-            probabilities=probabilities,
-            seed=found.seed,
-            bank=found.bank,
-            shown=[
-                Shown(arm.arm, arm.propensity, np.frombuffer(arm.x, "<f8").tolist(), arm.inline)
-                for arm in found.shown
-            ],
-            slate_log=found.slate_log,
-            reward_by=found.reward_by,
-            accept_until=found.accept_until,
-            deferred=found.deferred,
-            key=found.key,
-            facts=found.facts,
-        )
+        unit = body[:length].decode() or None
+        return structs.replace(found, unit=unit, probabilities=probabilities)
     except (struct.error, msgspec.DecodeError, ValueError, LookupError) as fault:
         raise Damaged(f"a decision row cannot be read: {fault}") from fault

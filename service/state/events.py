@@ -11,8 +11,7 @@ from zlib import crc32
 
 import msgspec
 
-from service.bandits.settled import Settled as Settled
-from service.bandits.settled import SettledReward as SettledReward
+from service.bandits.outcome import Outcome as Outcome
 from service.errors import Damaged, NotLoggable, UnknownSchema
 
 Features = dict[str, Any]
@@ -21,7 +20,7 @@ Features = dict[str, Any]
 STARTED_BY = "forage serve"
 """In place of a key: a service that defines the experiments of its files when it starts."""
 
-SCHEMA = 3
+SCHEMA = 4
 """The schema of events and decision rows. Raise it with every change of either."""
 
 
@@ -81,7 +80,7 @@ class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Outcomes of one decision of one policy.
 
     decision         short id
-    schema_version   of the features `x`; heads of other versions do not fold it
+    schema_version   of the features; heads of other versions do not fold it
     settled          a slate settles as one event; empty where the user saw none of the rest
     reward_by        of the decision, when its default reward is due; 0: no default is waited for
     unlogged         the decision was answered without the log, which may never have its row
@@ -90,7 +89,7 @@ class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
     decision: str
     policy: str
     schema_version: int
-    settled: list[Settled]
+    settled: list[Outcome]
     reward_by: float = 0.0
     unlogged: bool = False
 
@@ -117,37 +116,13 @@ class Expired(Learned, frozen=True, kw_only=True, tag="Expired"):
         return True
 
 
-class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected", omit_defaults=True):
-    """A reward that changes an earlier one: the real one after the default, or a further
-    contribution under aggregation sum or last.
-
-    was         the reward learned before of each arm of `settled`, in order; None: none
-    since       the position of its first reward: a head that began later does not hold it
-    withdrawn   arms of `settled` that the user did not see after all, as those below a late click:
-                heads unlearn `was` and do not learn the reward
-    weighed     the weight of each `was`, in order; empty: all 1
-    """
-
-    was: list[float | None]
-    since: list[int | None]
-    withdrawn: list[str] = []
-    weighed: list[float] = []
+class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected"):
+    """Rewards that change earlier ones: the real ones after the default, or a further contribution
+    under aggregation sum or last. Arms without an earlier reward may be among them."""
 
     @property
     def corrects(self) -> bool:
         return True
-
-
-def outcomes(event: Learned) -> list[SettledReward]:
-    if isinstance(event, Corrected):
-        weighed = event.weighed or [1.0] * len(event.settled)
-        return [
-            SettledReward(settled, was, since, settled.arm in event.withdrawn, weight)
-            for settled, was, since, weight in zip(
-                event.settled, event.was, event.since, weighed, strict=True
-            )
-        ]
-    return [SettledReward(settled) for settled in event.settled]
 
 
 class Activated(Event, frozen=True, kw_only=True, tag="Activated"):

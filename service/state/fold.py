@@ -5,7 +5,7 @@ A snapshot is a saved fold: `snapshot` and `restore` keep every bit.
 """
 
 from collections.abc import Callable, Container
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 from msgspec import structs
@@ -16,6 +16,7 @@ from service.bandits.linalg import Index
 from service.definition.experiment import Definition
 from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
 from service.features.columns import base_meanings, places, taken, unknown, view_meanings
+from service.features.row import RowLayout
 from service.features.schema import Array, Schema
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
@@ -33,13 +34,12 @@ from service.state.events import (
     Imported,
     Learned,
     LogTruncated,
+    Outcome,
     PolicyReset,
-    SettledReward,
     Skipped,
     Tombstone,
     VersionActivated,
     VersionStaged,
-    outcomes,
 )
 from service.state.examination import Examination
 from service.state.learner import Learner
@@ -49,6 +49,13 @@ from service.state.succession import obstacle, succeed
 
 EARLIER = 16
 """Earlier schemas of which rewards are still learned."""
+
+
+class Earlier(NamedTuple):
+    """Base vectors of an earlier schema. columns: where each present column was; -1: nowhere."""
+
+    layout: RowLayout
+    columns: Index
 
 
 class State:
@@ -61,7 +68,7 @@ class State:
     skips        positions of events that were passed over
     erased_keys  ids of erased decisions that stood for an Idempotency-Key; none is used again
     log_time     the largest `at` of an event, unix seconds
-    earlier      where each base column was in earlier schemas, by their version; -1: nowhere
+    earlier      base vectors of earlier schemas, by their version
     first_at     `at` of the first event, by which a log is told from another one
     first_schema  schema version of the first definition since the experiment was last deleted;
                  decisions of earlier ones belong to deleted experiments of this name
@@ -79,7 +86,7 @@ class State:
         self.deleted = True
         self.definition: Definition
         self.schema: Schema
-        self.earlier: dict[int, Index] = {}
+        self.earlier: dict[int, Earlier] = {}
         self.arms: dict[str, Features] = {}
         self.learners: dict[str, Learner] = {}
         self.reward_sums: dict[str, RewardSums] = {}
@@ -255,9 +262,11 @@ class State:
     def _remember_columns(self, schema: Schema) -> None:
         """Where the columns of a new schema were in the present one, and in earlier ones."""
         index = places(base_meanings(self.schema), base_meanings(schema))
-        known = {self.schema_version: np.arange(self.schema.width), **self.earlier}
+        own = Earlier(self.schema.layout, np.arange(self.schema.width))
+        known = {self.schema_version: own, **self.earlier}
         self.earlier = {
-            version: taken(own, index, -1) for version, own in list(known.items())[:EARLIER]
+            version: one._replace(columns=taken(one.columns, index, -1))
+            for version, one in list(known.items())[:EARLIER]
         }
 
     def knows(self, schema_version: int) -> bool:
@@ -275,13 +284,22 @@ class State:
         return schema_version < self.schema_version and not self.knows(schema_version)
 
     def present(self, event: Learned) -> Learned:
-        """The event with base vectors of the present schema."""
+        """Return the event with rows of the present schema. Raises Damaged where its own do not fit
+        the schema that it names."""
+        present = self.schema.layout
         if event.schema_version == self.schema_version:
+            for one in event.settled:
+                present.expect(one.row)
             return event
-        index, blank = self.earlier[event.schema_version], unknown(self.schema)
+        layout, columns = self.earlier[event.schema_version]
+        for one in event.settled:
+            layout.expect(one.row)
+        base = taken(
+            layout.unpack([one.row for one in event.settled]), columns, unknown(self.schema)
+        )
         settled = [
-            structs.replace(one, x=taken(np.array(one.x), index, blank).tolist())
-            for one in event.settled
+            structs.replace(one, row=present.pack(x))
+            for one, x in zip(event.settled, base, strict=True)
         ]
         return structs.replace(event, schema_version=self.schema_version, settled=settled)
 
@@ -289,8 +307,10 @@ class State:
         """Base columns of the present schema that the event names."""
         if event.schema_version == self.schema_version:
             return event.columns
-        index = self.earlier.get(event.schema_version, np.arange(0))
-        return np.flatnonzero(np.isin(index, event.columns)).tolist()
+        earlier = self.earlier.get(event.schema_version)
+        if earlier is None:
+            return []
+        return np.flatnonzero(np.isin(earlier.columns, event.columns)).tolist()
 
     def _reset(self, position: int, event: PolicyReset) -> None:
         self.revision, name = event.revision, event.policy
@@ -318,7 +338,7 @@ class State:
             return
         event = self.present(event)
         tally, by_arm = self.reward_sums.get(event.policy), self.arm_reward_sums.get(event.policy)
-        for outcome in outcomes(event):
+        for outcome in event.settled:
             if self.examination is not None:
                 self._examine(self.examination, outcome)
             if tally is not None and by_arm is not None:
@@ -328,14 +348,14 @@ class State:
             if learner.learns_from(event.policy):
                 learner.fold(position, event)
 
-    def _examine(self, examination: Examination, outcome: SettledReward) -> None:
-        settled, scaled = outcome.settled, self.definition.reward.scaled
-        slot, reward, arm = settled.slot, scaled(settled.reward), settled.arm
-        own = None if settled.inline else arm
+    def _examine(self, examination: Examination, outcome: Outcome) -> None:
+        scaled = self.definition.reward.scaled
+        slot, reward = outcome.slot, scaled(outcome.reward)
+        own = None if outcome.inline else outcome.arm
         if not slot:
             return
         if outcome.was is None:
-            examination.learn(own, slot, reward, settled.predicted)
+            examination.learn(own, slot, reward, outcome.predicted)
         else:
             examination.correct(own, slot, reward, scaled(outcome.was))
 
@@ -391,7 +411,9 @@ class State:
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
         for index, by_arm in enumerate(self.arm_reward_sums.values()):
             arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
-        arrays |= {f"earlier.{version}": index for version, index in self.earlier.items()}
+        for version, earlier in self.earlier.items():
+            arrays[f"earlier.{version}"] = earlier.columns
+            arrays[f"layouts.{version}"] = earlier.layout.blocks
         meta: Meta = {}
         if self.examination is not None:
             meta["examination"], own = self.examination.dump()
@@ -441,8 +463,11 @@ class State:
         state.reward_sums = {name: RewardSums(**tally) for name, tally in meta["tallies"].items()}
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version, state.first_schema = meta["schema_version"], meta["first_schema"]
-        earlier = part(arrays, "earlier.")
-        state.earlier = {int(version): index.copy() for version, index in earlier.items()}
+        layouts = part(arrays, "layouts.")
+        state.earlier = {
+            int(version): Earlier(RowLayout(layouts[version].copy()), columns.copy())
+            for version, columns in part(arrays, "earlier.").items()
+        }
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
         state.first_at, state.erased_keys = meta["first_at"], set(meta["erased_keys"])
         (state.lost_to, state.lost_at), state.digest = meta["lost"], meta["digest"]

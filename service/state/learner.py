@@ -24,10 +24,11 @@ from service.bandits.settings import MOST_TRIES
 from service.bandits.training_set import TrainingSet
 from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
+from service.features.row import Row
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.state.decisions import NO_FACTS, DecisionFacts
-from service.state.events import ChangeDetected, Learned, Settled, SettledReward, outcomes
+from service.state.events import ChangeDetected, Learned, Outcome
 
 HISTORY = 100
 """Activations and changes that a policy remembers for display."""
@@ -178,7 +179,7 @@ class Learner:
 
         def memory() -> Memory | None:
             limit = self.memory_limit or (WARM_UP if self._view.scaling else None)
-            return Memory(self.schema.width, limit) if limit else None
+            return Memory(self.schema.layout, limit) if limit else None
 
         return Version(
             number,
@@ -189,7 +190,7 @@ class Learner:
             self.settings.forgetting,
             self._bank(number),
             memory,
-            DecisionOrder(self.schema.width) if self.policy.in_order else None,
+            DecisionOrder(self.schema.layout) if self.policy.in_order else None,
             predicts=self.policy.predicts,
         )
 
@@ -233,12 +234,12 @@ class Learner:
         return self.policy.score(self.active, context, candidates)
 
     def predicted(
-        self, arms: Sequence[str], xs: Sequence[Sequence[float]], inline: Sequence[bool]
+        self, arms: Sequence[str], rows: Sequence[Row], inline: Sequence[bool]
     ) -> list[float | None]:
         """Return the expected reward of each arm; None where the policy predicts none."""
         if self.policy.head is None:
             return [None] * len(arms)
-        means = self.active.expected(self.active.phi(np.array(xs)), arms).tolist()
+        means = self.active.expected(self.active.phi_of(rows), arms).tolist()
         own = self.policy.per_arm
         return [None if own and out else mean for mean, out in zip(means, inline, strict=True)]
 
@@ -265,17 +266,17 @@ class Learner:
     def learns_from(self, policy: str) -> bool:
         return policy == self.name or self.settings.learns_from == "all"
 
-    def outcomes(self, event: Learned) -> list[SettledReward]:
+    def outcomes(self, event: Learned) -> list[Outcome]:
         """What this policy learns from an event. An arm outside the catalogue gets no own head."""
         if not self.learns_from(event.policy):
             return []
-        found = outcomes(event)
-        if not (self.policy.per_arm and any(one.settled.inline for one in found)):
+        found = event.settled
+        if not (self.policy.per_arm and any(one.inline for one in found)):
             return found
         head = self.policy.head
         if head is None or not (head.shares_features and self._view.arm_only):
-            return [one for one in found if not one.settled.inline]
-        return [_outside(one) if one.settled.inline else one for one in found]
+            return [one for one in found if not one.inline]
+        return [_outside(one) if one.inline else one for one in found]
 
     def fold(self, position: int, event: Learned) -> None:
         """Learn an event of a policy that this one `learns_from`.
@@ -286,7 +287,7 @@ class Learner:
         for one in found:
             if one.was is None:
                 self.rewards += 1
-                self._count_try(one.settled)
+                self._count_try(one)
         view = self.view
         for version in self._versions(position):
             if version is not self.active or self.settings.learning:
@@ -297,10 +298,10 @@ class Learner:
         if self.detector and self.view is not view:  # its sums are in units of the old scaling
             self.detector = self._new_detector()
 
-    def _count_try(self, settled: Settled) -> None:
-        tries = self.tries.get(settled.arm, 0)
-        if tries < MOST_TRIES and not settled.inline:
-            self.tries[settled.arm] = tries + 1
+    def _count_try(self, outcome: Outcome) -> None:
+        tries = self.tries.get(outcome.arm, 0)
+        if tries < MOST_TRIES and not outcome.inline:
+            self.tries[outcome.arm] = tries + 1
             self.counted += tries < self.policy.min_tries
 
     def facts(
@@ -327,14 +328,13 @@ class Learner:
         open count as well, so there may be fewer to try than this state alone says."""
         return set(facts.untried) <= set(self.facts(candidates, outside).untried)
 
-    def _watch(self, detector: Detector, position: int, found: list[SettledReward]) -> None:
+    def _watch(self, detector: Detector, position: int, found: list[Outcome]) -> None:
         for outcome in found:
-            settled = outcome.settled
             if outcome.was is None:
-                x, version = np.array(settled.x), self.active
-                mean = version.mean(version.phi(x[None]), [settled.arm])
-                residual = settled.weight * (version.rewarded(settled.reward) - float(mean[0]))
-                detector.observe(position, self.view.standardised(x), residual)
+                x, version = self.schema.layout.unpack([outcome.row]), self.active
+                mean = version.mean(version.phi(x), [outcome.arm])
+                residual = outcome.weight * (version.rewarded(outcome.reward) - float(mean[0]))
+                detector.observe(position, self.view.standardised(x)[0], residual)
 
     def change(self, position: int, event: ChangeDetected, columns: list[int]) -> None:
         """Forget what a change of the world made stale, and have the net trained anew soon.
@@ -445,6 +445,5 @@ class Learner:
             self.detector.restore(part(arrays, "detector."))
 
 
-def _outside(one: SettledReward) -> SettledReward:
-    settled = one.settled
-    return one._replace(settled=msgspec.structs.replace(settled, arm=OUTSIDE + settled.arm))
+def _outside(one: Outcome) -> Outcome:
+    return msgspec.structs.replace(one, arm=OUTSIDE + one.arm)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from service.bandits.heads.base import Stored, pack_names, unpack_names
 from service.definition.experiment import RewardRules
-from service.state.events import SettledReward
+from service.state.events import Outcome
 
 Z = 1.96
 """Standard errors on either side of a 95 percent interval."""
@@ -29,7 +29,7 @@ class RewardSums:
     total: float = 0.0
     squares: float = 0.0
 
-    def move(self, outcome: SettledReward) -> None:
+    def move(self, outcome: Outcome) -> None:
         if outcome.since is not None and outcome.since < self.begins:
             return
         was, reward = outcome.was or 0.0, outcome.learned or 0.0
@@ -40,7 +40,7 @@ class RewardSums:
             raise OverflowError(f"a reward of {reward:g} is too large to be counted")
 
 
-def counted(outcome: SettledReward) -> int:
+def counted(outcome: Outcome) -> int:
     """The change of the number of settled arms."""
     return (outcome.was is None) - outcome.withdrawn
 
@@ -81,14 +81,14 @@ class ArmRewardSums:
         self.rows: dict[str, int] = {}
         self._counts, self._totals, self._squares = array("q"), array("d"), array("d")
 
-    def move(self, outcome: SettledReward, catalogue: Collection[str]) -> None:
+    def move(self, outcome: Outcome, catalogue: Collection[str]) -> None:
         """Arms outside the catalogue, whose number has no bound, have no sums of their own."""
-        settled, since = outcome.settled, outcome.since
-        if settled.inline or (since is not None and since < self.begins):
+        since = outcome.since
+        if outcome.inline or (since is not None and since < self.begins):
             return
-        row = self.rows.get(settled.arm)
+        row = self.rows.get(outcome.arm)
         if row is None and not outcome.withdrawn:
-            row = self._new_row(settled.arm, catalogue)
+            row = self._new_row(outcome.arm, catalogue)
         if row is None:
             return
         reward, before = outcome.learned or 0.0, outcome.was or 0.0

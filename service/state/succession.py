@@ -5,17 +5,22 @@ been there; a new column was 0 so far, so A gains a row and a column of the prio
 where its inputs change.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
+from service.bandits.heads.base import Stored
+from service.bandits.linalg import Index
 from service.bandits.version import WARM_UP
 from service.features.columns import base_meanings, places, taken, unknown, view_meanings
 from service.features.scaling import Scaling
-from service.features.schema import Array
+from service.features.schema import Array, Schema
 from service.state.learner import Learner
 
 Meanings = Sequence[Hashable]
+
+UNPACKED_ROWS = 1_024
+"""Rows that are unpacked at a time."""
 
 
 def obstacle(kept: Learner, fresh: Learner) -> str:
@@ -54,10 +59,12 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
     if head is not None and own is not None and fresh.policy.net is None:
         own.follow(head, columns)
         arrays |= {f"head.{name}": array for name, array in own.arrays().items()}
+    moved = places(old, new)
+    for part in ("memory", "order"):
+        if f"{part}.positions" in arrays or f"{part}.keys" in arrays:
+            arrays |= _rows(arrays, part, kept.schema, fresh.schema, moved)
     for name, array in arrays.items():
-        if name in ("memory.x", "order.x"):
-            arrays[name] = taken(array, places(old, new), unknown(fresh.schema))
-        elif name.startswith("detector."):
+        if name.startswith("detector."):
             strata = [_strata(each, own) for each, own in ((kept, old), (fresh, new))]
             arrays[name] = taken(array, places(*strata))
     scaling, wanted = kept.view.scaling, fresh.view.scaling
@@ -71,6 +78,20 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
     fresh.load({**meta, "births": [*kept.births, fresh.born]}, arrays)
     if fresh.settings.learning and not kept.settings.learning:
         fresh.active.begins = position
+
+
+def _rows(
+    arrays: Mapping[str, Stored], part: str, old: Schema, new: Schema, columns: Index
+) -> dict[str, Stored]:
+    """Return the rows of a part of a policy, with the present columns."""
+    names = f"{part}.rows.numbers", f"{part}.rows.places"
+    numbers, places = (arrays[name] for name in names)
+    fill, found = unknown(new), list[tuple[Stored, Stored]]()
+    for start in range(0, max(len(numbers), 1), UNPACKED_ROWS):
+        some = slice(start, start + UNPACKED_ROWS)
+        x = taken(old.layout.join(numbers[some], places[some]), columns, fill)
+        found.append(new.layout.split(x))
+    return dict(zip(names, map(np.concatenate, zip(*found, strict=True)), strict=True))
 
 
 def _strata(learner: Learner, meanings: Meanings) -> Meanings:

@@ -14,8 +14,8 @@ from service.state.events import (
     Erased,
     ExperimentDefined,
     Learned,
+    Outcome,
     PolicyReset,
-    SettledReward,
     Tombstone,
 )
 from service.state.fold import State, is_change_of
@@ -44,9 +44,9 @@ async def collect(
     gone = learner.active.without if without is None else frozenset(without)
     async for position, event in replay(store, state.name):
         if isinstance(event, BIRTHS) and event.revision == learner.births[0]:
-            width, settings = state.schema.width, learner.settings
-            order = DecisionOrder(width) if learner.policy.in_order else None
-            training = TrainingSet(Memory(width, settings.window), order, position, gone)
+            layout, settings = state.schema.layout, learner.settings
+            order = DecisionOrder(layout) if learner.policy.in_order else None
+            training = TrainingSet(Memory(layout, settings.window), order, position, gone)
         elif training is not None:
             _take(training, position, event, state, learner)
         if training is not None and (
@@ -86,23 +86,22 @@ def _take(
 
 
 def _in_order(
-    training: TrainingSet, event: Learned, found: list[SettledReward], window: int | None
+    training: TrainingSet, event: Learned, found: list[Outcome], window: int | None
 ) -> list[Batch]:
     """Order settlements as `Version.in_order` does."""
     if training.order is None:
         return [(event.decision, found)]
     anew, batches = training.order.take(event, found)
     if anew:
-        training.memory = Memory(training.memory.x.shape[1], window)
+        training.memory = Memory(training.memory.rows.layout, window)
     return batches
 
 
-def _remember(memory: Memory, position: int, key: str, found: list[SettledReward]) -> None:
+def _remember(memory: Memory, position: int, key: str, found: list[Outcome]) -> None:
     for outcome in found:
-        settled = outcome.settled
         if outcome.was is None:
-            memory.add(position, key, settled)
-        elif memory.holds(key, settled.arm):
-            memory.revise(key, settled.arm, outcome.learned, settled.weight)
+            memory.add(position, key, outcome)
+        elif memory.holds(key, outcome.arm):
+            memory.revise(key, outcome.arm, outcome.learned, outcome.weight)
     if memory.overfull:
         memory.trim()

@@ -123,8 +123,9 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
     memory, number = history.memory, learner.next_version[1]
     if not len(memory):
         return None
-    view = learner.view.measured(memory.x)
-    x, rewards = view.rows(memory.x), learner.active.rewarded(np.array(memory.rewards))
+    base = memory.rows[:]
+    view = learner.view.measured(base)
+    x, rewards = view.rows(base), learner.active.rewarded(np.array(memory.rewards))
     arms = sorted(set(memory.arms)) if learner.policy.disjoint else []
     column = np.array([arms.index(arm) if arms else 0 for arm in memory.arms], dtype=np.int64)
     weights = np.array(memory.weights)

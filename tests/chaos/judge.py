@@ -13,8 +13,7 @@ from service.state.events import (
     Expired,
     Learned,
     LogTruncated,
-    SettledReward,
-    outcomes,
+    Outcome,
 )
 from tests.chaos.ledger import Key, Ledger, Ranking
 
@@ -71,10 +70,10 @@ class _Trail:
     given: tuple[float, ...] = ()
     breaks: int = 0
 
-    def take(self, outcome: SettledReward, *, default: bool) -> None:
+    def take(self, outcome: Outcome, *, default: bool) -> None:
         self.firsts += outcome.was is None
         self.breaks += outcome.was is not None and outcome.was != self.value
-        self.value = outcome.settled.reward
+        self.value = outcome.reward
         if not default:
             self.given += (self.value,)
 
@@ -117,10 +116,10 @@ class Log:
         if isinstance(event, LogTruncated):
             self.lost_to.append(event.last)
         if isinstance(event, Learned):
-            for outcome in outcomes(event):
-                trail = self.trails[event.decision, outcome.settled.arm]
+            for outcome in event.settled:
+                trail = self.trails[event.decision, outcome.arm]
                 trail.take(outcome, default=isinstance(event, Expired))
-                self.sums[event.policy] += outcome.settled.reward - (outcome.was or 0.0)
+                self.sums[event.policy] += outcome.reward - (outcome.was or 0.0)
 
     def take_row(self, row: Decision) -> None:
         if row.id in self.rankings:

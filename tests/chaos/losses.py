@@ -17,7 +17,7 @@ from redis import Redis
 
 from service.log.replay import PAGE
 from service.log.stores.base import KeptRow, Record
-from service.state.events import ExperimentDefined, Learned, decode_event, outcomes
+from service.state.events import ExperimentDefined, Learned, decode_event
 from tests.chaos.judge import Cut
 from tests.chaos.processes import NAME, Process
 from tests.chaos.proxy import Proxy
@@ -51,9 +51,7 @@ class Tail:
             if record.position >= first and left.get(record.position) != record.payload:
                 event = decode_event(record.payload)
                 if isinstance(event, Learned):
-                    cut.settled.update(
-                        (event.decision, each.settled.arm) for each in outcomes(event)
-                    )
+                    cut.settled.update((event.decision, each.arm) for each in event.settled)
         cut.rows = {row.id for row in self.rows} - {row.id for row in kept.rows}
         return cut
 

@@ -16,7 +16,7 @@ from tests.cli.forage import expect_refusal, forage, serving
 
 def add_unreadable(folder: Path) -> int:
     """What two rewards of 1e308 came to under a sum; its position."""
-    settled = [{"arm": "4", "reward": None, "x": [0.0] * 9, "inline": False}]
+    settled = [{"arm": "4", "reward": None, "row": ["", [0, 0]], "inline": False}]
     event = {"type": "Rewarded", "at": 1.0, "decision": "d", "policy": "linucb"}
     body = json.dumps({**event, "schema_version": 1, "settled": settled}).encode()
     record = b'{"schema":%d,"event":%b,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA))

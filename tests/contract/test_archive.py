@@ -117,7 +117,8 @@ async def test_columns_hold_the_decision_bit_for_bit(folder: Path) -> None:
     for archived, shown in zip(row["shown"], logged.shown, strict=True):
         assert (archived["arm"], archived["inline"]) == (shown.arm, shown.inline)
         assert bits(archived["propensity"]) == bits(shown.propensity)
-        assert list(map(bits, archived["x"])) == list(map(bits, shown.x))
+        assert struct.pack("<3d", *archived["numbers"]) == shown.row.numbers
+        assert tuple(archived["places"]) == shown.row.places
     assert json.loads(row["context"]) == logged.context
     assert json.loads(row["inline"]) == logged.inline
     facts = json.loads(row["facts"])

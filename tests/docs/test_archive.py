@@ -95,8 +95,8 @@ def test_a_row_of_the_join_has_its_slots_propensity_and_what_settled_it(tmp_path
     async def scenario() -> None:
         shop = await written(MemoryStore())
         await export(shop.store, tmp_path / "archive")
-        columns = "arm, propensity, is_default, policy, x[4]"
-        query = f"SELECT {columns} FROM outcomes WHERE x[4] = 3 / 7 ORDER BY arm"  # noqa: S608
+        columns = "arm, propensity, is_default, policy, numbers[3]"
+        query = f"SELECT {columns} FROM outcomes WHERE numbers[3] = 3 / 7 ORDER BY arm"  # noqa: S608
         rows = queried(tmp_path, query)
         assert rows == [
             ("a", 1 / 3, True, "lints", 3 / 7),

@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
+from service.features.row import Row
 from service.state.decisions import decode_decision
 from tests.support.service import Wire, expect_problem, paths
 
@@ -230,11 +231,11 @@ def test_arms_named_again_are_what_they_are_now(
 ) -> None:
     monkeypatch.setattr("service.serving.arms.LARGE", 1 if large else 20_000)
 
-    def features() -> list[list[float]]:
+    def features() -> list[Row]:
         answer = wire.select(arms=["mouse", "kibble"], policy="linucb", top_k=2)
         row = wire.run(wire.services.store.decision("shop", answer["id"]))
         assert row is not None
-        return [shown.x for shown in sorted(decode_decision(row).shown, key=lambda one: one.arm)]
+        return [shown.row for shown in sorted(decode_decision(row).shown, key=lambda one: one.arm)]
 
     kibble, mouse = features()
     assert features() == [kibble, mouse]

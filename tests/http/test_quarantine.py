@@ -40,7 +40,7 @@ def cursed() -> Iterator[None]:
 
 def add_unreadable(store: MemoryStore, experiment: str = "shop") -> int:
     """Append a record that cannot be read: its reward is null. Return its position."""
-    settled = [{"arm": "ball", "reward": None, "x": [0.0] * 10, "inline": False}]
+    settled = [{"arm": "ball", "reward": None, "row": ["", [0, 0]], "inline": False}]
     event = {"type": "Corrected", "at": 1.0, "decision": "d", "policy": "linucb"}
     event |= {"schema_version": 1, "settled": settled, "was": [1e308], "since": [2]}
     body = json.dumps(event).encode()

@@ -11,8 +11,8 @@ from service.definition.experiment import RewardRules
 from service.errors import Conflict, ForageError, Gone, StoreUnavailable
 from service.serving.select import Answer
 from service.state.decisions import Decision, decode_decision, encode_decision
-from service.state.events import AnyEvent, Erased, Expired, Learned, outcomes
-from service.state.events import SettledReward as Told
+from service.state.events import AnyEvent, Erased, Expired, Learned
+from service.state.events import Outcome as Told
 
 CONTRIBUTIONS = 8
 """At most so many to a decision."""
@@ -125,14 +125,14 @@ class Ledger:
     def read(self, position: int, event: AnyEvent) -> None:
         """Take in the event at a position. Each arm is a chain that goes on where it stood."""
         if isinstance(event, Learned):
-            for one in outcomes(event):
+            for one in event.settled:
                 self._extend(position, event, one)
         elif isinstance(event, Erased):
             self.taken_out.update(event.decisions)
 
     def _extend(self, position: int, event: Learned, told: Told) -> None:
-        key = event.decision, told.settled.arm
-        reward, chain = told.settled.reward, self.chains.get(key)
+        key = event.decision, told.arm
+        reward, chain = told.reward, self.chains.get(key)
         default = isinstance(event, Expired)
         if chain is None:
             assert (told.was, told.since) == (None, None), f"{key} was never learned at {told.was}"

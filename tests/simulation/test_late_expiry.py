@@ -9,7 +9,6 @@ from service.app import assemble
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.settings import Settings
-from service.state.events import outcomes
 from tests.simulation.disk import Disk, Line
 from tests.simulation.experiment import ACCEPT_S, WAIT_S, definition_of
 from tests.simulation.process import NAME
@@ -37,8 +36,8 @@ def test_two_replicas_that_come_back_late_expire_each_open_arm_once(rewarded: in
         expire = services.expiry.expire
         await asyncio.gather(expire(state, answer.decision), expire(state, answer.decision))
         await services.log.close()
-        settled = [one for event in disk.events(NAME, 1) for one in outcomes(event)]
-        assert sorted(one.settled.arm for one in settled) == sorted(shown)
+        settled = [one for event in disk.events(NAME, 1) for one in event.settled]
+        assert sorted(one.arm for one in settled) == sorted(shown)
         assert [one.was for one in settled] == [None, None]
 
     run_virtual(run(), clock)

@@ -14,7 +14,7 @@ from typing import Any
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import ForageError, Refused, StoreUnavailable
-from service.serving.settlement import Outcome
+from service.serving.settlement import Receipt
 from tests.simulation.audit import Audit
 from tests.simulation.clock import MARGIN_S, Clock, injected
 from tests.simulation.disk import Disk
@@ -217,7 +217,7 @@ class World:
         # Of a row that went by a clock far ahead, nothing tells whose it was.
         erased = visit.erased and visit.decision.id not in self.disk.trimmed
 
-        def answered(settled: Outcome | None, fault: ForageError | None) -> None:
+        def answered(settled: Receipt | None, fault: ForageError | None) -> None:
             status = None if settled is None else settled.status
             if factor == 1.0:
                 self.ledger.answered(visit, own, status, fault, erased=erased)

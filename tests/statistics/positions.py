@@ -67,7 +67,7 @@ class Page:
         clicked = rng.random(slots) < np.array(self.clicks)[slate.arms]
         arms = [
             ShownReward(
-                Shown(candidates.ids[arm], 1.0, candidates.x[arm].tolist()),
+                Shown(candidates.ids[arm], 1.0, state.schema.row(np.zeros(0), candidates.x[arm])),
                 float(seen[place] and clicked[place]),
                 place + 1,
             )

@@ -14,8 +14,8 @@ from service.log.stores.memory import MemoryStore
 from service.serving.scoring import decide
 from service.state.events import (
     ExperimentDefined,
+    Outcome,
     Rewarded,
-    Settled,
     VersionActivated,
     VersionStaged,
     decode_event,
@@ -142,7 +142,7 @@ class Shop:
         context, candidates = context_of(persona), self.state.candidates
         _, slate = decide(learner, context, candidates, 1, seed)
         arm = slate.arms[0]
-        x = [*context.tolist(), *candidates.x[arm].tolist()]
+        row = self.state.schema.row(context, candidates.x[arm])
         reward = float(uniform < CHANCES[persona, arm])
         self.write(
             Rewarded(
@@ -150,7 +150,7 @@ class Shop:
                 decision=f"{self.state.position}",
                 policy=learner.name,
                 schema_version=1,
-                settled=[Settled(candidates.ids[arm], reward, x)],
+                settled=[Outcome(candidates.ids[arm], reward, row)],
             )
         )
 

@@ -1,12 +1,15 @@
 """A shop whose log is written by hand, and readers of its archive."""
 
+import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+from msgspec import structs
 
+from service.features.row import Row
 from service.log.stores import Store
 from service.log.stores.base import Append, DecisionRow, Erasure, Record, Snapshot, Trim
 from service.offline.archive.export import FILE_BYTES, Exported, Exporter
@@ -17,8 +20,8 @@ from service.state.events import (
     Erased,
     ExperimentDefined,
     Expired,
+    Outcome,
     Rewarded,
-    Settled,
     Tombstone,
     encode_event,
 )
@@ -51,7 +54,7 @@ def a_decision(number: int, at: float = MORNING, slots: int = 1, **changes: Any)
         "seed": 2**63 - 1 - number,
         "bank": 7,
         "shown": [
-            Shown(arm, chance, [1.0, -0.0, 1e300, number / 7], arm == "c")
+            Shown(arm, chance, Row(struct.pack("<3d", -0.0, 1e300, number / 7), (1,)), arm == "c")
             for arm, chance in zip(arms[:slots], chances, strict=False)
         ],
         "slate_log": -1 / 7,
@@ -116,11 +119,12 @@ class Shop:
         withdrawn: Sequence[str] = (),
         **rewards: float,
     ) -> None:
-        fields, count = _settled(decision, 900.0, rewards), len(rewards)
-        since = [None if was is None else 2] * count
-        await self.append(
-            Corrected(**fields, was=[was] * count, since=since, withdrawn=list(withdrawn))
-        )
+        fields, since = _settled(decision, 900.0, rewards), None if was is None else 2
+        settled = [
+            structs.replace(one, was=was, since=since, withdrawn=one.arm in withdrawn)
+            for one in fields["settled"]
+        ]
+        await self.append(Corrected(**{**fields, "settled": settled}))
 
     async def erase(self, *decisions: Decision) -> None:
         """Delete rows, put tombstones in place of their events, and append the event."""
@@ -147,13 +151,13 @@ class Shop:
 
 
 def _settled(decision: Decision, after: float, rewards: dict[str, float]) -> dict[str, Any]:
-    x = {shown.arm: shown.x for shown in decision.shown}
+    rows = {shown.arm: shown.row for shown in decision.shown}
     return {
         "at": decision.at + after,
         "decision": decision.id,
         "policy": decision.policy,
         "schema_version": decision.schema_version,
-        "settled": [Settled(arm, reward, x[arm]) for arm, reward in rewards.items()],
+        "settled": [Outcome(arm, reward, rows[arm]) for arm, reward in rewards.items()],
     }
 
 

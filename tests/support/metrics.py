@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.observability.drift import Drift
-from service.state.events import Rewarded, Settled
+from service.state.events import Outcome, Rewarded
 from tests.support.service import Wire, serving
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,7 @@ def labels_of(family: Metric) -> set[str]:
 def _settle_more(wire: Wire, policy: str, count: int) -> None:
     """As many rewards as a shift is told after, past the log."""
     state, drift = wire.services.log.replicas.states["shop"], wire.services.telemetry.drift
-    settled = [Settled("ball", 1.0, [0.0] * state.schema.width)]
+    settled = [Outcome("ball", 1.0, state.schema.layout.pack(np.zeros(state.schema.width)))]
     version = state.schema_version
     for number in range(count):
         drift.learned(

@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from msgspec.structs import replace
 
 from service.bandits.heads import digest
 from service.bandits.networks import Network, cold_network
@@ -26,9 +27,9 @@ from service.state.events import (
     ExperimentDeleted,
     Expired,
     Learned,
+    Outcome,
     PolicyReset,
     Rewarded,
-    Settled,
     VersionActivated,
     VersionStaged,
     encode_event,
@@ -146,11 +147,12 @@ class Log:
         """The first word on arms of a new decision; inline: features, if not in the catalogue."""
         state = self.state
         told = {"pet": "cat"} if context is None else context
-        base = state.schema.encode_context(told).tolist()
+        schema = state.schema
+        base = schema.encode_context(told)
         features = {arm: state.arms[arm] if inline is None else inline for arm in arms}
-        own = {arm: state.schema.encode_arm(features[arm]).tolist() for arm in arms}
-        rows = [
-            Settled(arm, reward, [*base, *own[arm]], inline is not None, imported=imported)
+        rows = {arm: schema.row(base, schema.encode_arm(features[arm])) for arm in arms}
+        settled = [
+            Outcome(arm, reward, rows[arm], inline is not None, imported=imported)
             for arm, reward in arms.items()
         ]
         event = kind(
@@ -158,7 +160,7 @@ class Log:
             decision=f"d{len(self.records)}",
             policy=policy,
             schema_version=state.schema_version,
-            settled=rows,
+            settled=settled,
         )
         self.settled.append(Shown(event, self.write(event)))
         return self.settled[-1]
@@ -166,23 +168,27 @@ class Log:
     def correct(self, shown: Shown, reward: float) -> None:
         """A change of every reward of a decision."""
         before = shown.event.settled
-        moved = [Settled(one.arm, reward, one.x, one.inline) for one in before]
-        shown.event = self._corrected(shown, before, moved)
+        moved = [
+            Outcome(one.arm, reward, one.row, one.inline, was=one.reward, since=shown.since)
+            for one in before
+        ]
+        shown.event = self._corrected(shown, moved)
 
     def withdraw(self, shown: Shown, arm: str) -> None:
         """An arm of a decision was not seen after all."""
-        gone = [one for one in shown.event.settled if one.arm == arm]
-        self._corrected(shown, gone, gone, withdrawn=[arm])
+        gone = [
+            replace(one, was=one.reward, since=shown.since, withdrawn=True)
+            for one in shown.event.settled
+            if one.arm == arm
+        ]
+        self._corrected(shown, gone)
         kept = [one for one in shown.event.settled if one.arm != arm]
         known = {name: getattr(shown.event, name) for name in Rewarded.__struct_fields__}
         shown.event = Rewarded(**known | {"settled": kept})
 
-    def _corrected(
-        self, shown: Shown, before: list[Settled], after: list[Settled], **more: Any
-    ) -> Corrected:
+    def _corrected(self, shown: Shown, after: list[Outcome]) -> Corrected:
         known = {name: getattr(shown.event, name) for name in Rewarded.__struct_fields__}
-        was, since = [one.reward for one in before], [shown.since] * len(after)
-        event = Corrected(**known | {"settled": after, "was": was, "since": since, **more})
+        event = Corrected(**known | {"settled": after})
         self.write(event)
         return event
 
@@ -212,8 +218,8 @@ class Log:
         present = [
             self.state.present(one) for one in events if self.state.knows(one.schema_version)
         ]
-        rows = [settled.x for event in present for settled in event.settled]
-        version.use(learner.view.measured(np.array(rows)))
+        rows = [settled.row for event in present for settled in event.settled]
+        version.use(learner.view.measured(self.state.schema.layout.unpack(rows)))
         version.trained_to, version.rewards, version.begins = watermark, learner.rewards, begins
         for position, (event, _) in enumerate(self.records[begins:watermark], begins + 1):
             if isinstance(event, Learned) and self.state.knows(event.schema_version):

@@ -6,11 +6,13 @@ Do so only together with a new number of a schema.
 
 import base64
 import json
+import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from service.features.row import Row
 from service.state.decisions import Decision, DecisionFacts, Shortlist, Shown, encode_decision
 from service.state.events import (
     Activated,
@@ -128,7 +130,7 @@ DECIDED = Decision(
     probabilities=[0.75, 0.25],
     seed=123,
     bank=5,
-    shown=[Shown("food1", 0.25, [1.0, 0.0, 0.3], True)],
+    shown=[Shown("food1", 0.25, Row(struct.pack("<d", 0.3), (1, 2)), True)],
     slate_log=-1.3862943611198906,
     reward_by=60.0,
     accept_until=120.0,

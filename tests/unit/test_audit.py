@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.features.row import Row
 from service.log import replay
 from service.log.stores.base import KeptRow
 from service.log.stores.memory import MemoryStore
@@ -157,10 +158,11 @@ def settled_otherwise(**changes: Any) -> Callable[[Learned], Learned]:
         (Rewarded, settled_otherwise(reward=0.5), "fields", "reward of"),
         (Expired, settled_otherwise(reward=0.5), "double", "does not go on"),  # one corrects it
         (Corrected, settled_otherwise(reward=0.5), "fields", "reward of"),
-        (Corrected, lambda e: msgspec.structs.replace(e, was=[9.0] * len(e.was)), "double", ""),
-        (Corrected, lambda e: msgspec.structs.replace(e, since=[1] * len(e.since)), "fields", ""),
-        (Rewarded, settled_otherwise(x=[0.0] * 6), "features", "x["),
-        (Rewarded, settled_otherwise(x=[]), "features", "columns of x"),
+        (Corrected, settled_otherwise(was=9.0), "double", ""),
+        (Corrected, settled_otherwise(since=1), "fields", ""),
+        (Rewarded, settled_otherwise(row=Row(bytes(8), (0, 0))), "features", "numbers[0] of"),
+        (Rewarded, settled_otherwise(row=Row(b"", (1, 1))), "features", "numbers of"),
+        (Rewarded, settled_otherwise(row=Row(bytes(9), (1,))), "features", "numbers[0] of"),
         (Rewarded, settled_otherwise(arm="nothing"), "fields", "settled arm"),
         (Rewarded, lambda e: msgspec.structs.replace(e, policy="nobody"), "fields", "policy"),
         (Rewarded, lambda e: msgspec.structs.replace(e, schema_version=5), "fields", "schema"),

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from service.bandits import ranking
+from service.features.row import Row
 from service.log.stores.memory import MemoryStore
 from service.serving.rederive import Discrepancy, drawn_arm
 from service.serving.traffic import winner
@@ -51,9 +52,10 @@ def swapped(decision: Decision) -> Decision:
     return with_shown(decision, arm=other)
 
 
-def last_x(decision: Decision) -> Decision:
-    *x, last = decision.shown[0].x
-    return with_shown(decision, x=[*x, 1 - last])
+def other_place(decision: Decision) -> Decision:
+    row = decision.shown[0].row
+    *places, last = row.places
+    return with_shown(decision, row=Row(row.numbers, (*places, last ^ 1)))
 
 
 def turned(decision: Decision) -> Decision:
@@ -88,8 +90,8 @@ CHANGES: list[tuple[Pick, Callable[[Decision], Decision], str, str]] = [
     (single("linucb"), lambda d: with_shown(d, propensity=0.123), "choice", "propensity of"),
     (single("linucb"), field(slate_log=-0.123), "choice", "propensity of"),
     (slate("windowed"), field(slate_log=-0.123), "probabilities", "chances of the slots"),
-    (single("neural"), last_x, "features", "x["),
-    (single("neural"), lambda d: with_shown(d, x=[]), "features", "columns of x"),
+    (single("neural"), other_place, "features", "places["),
+    (single("neural"), lambda d: with_shown(d, row=Row(b"", ())), "features", "numbers of"),
     (single("linucb"), lambda d: with_shown(d, inline=not d.shown[0].inline), "features", "out"),
     (single("linucb"), field(context={"pet": "bird"}), "features", "context.pet"),
     (single("linucb"), field(context={}), "features", "context.pet is missing"),

@@ -63,8 +63,8 @@ def test_a_log_that_settles_everything_once_is_clean() -> None:
     assert audited(store).clean
 
 
-def half(first: Rewarded) -> Rewarded:
-    settled = [msgspec.structs.replace(first.settled[0], reward=0.5)]
+def half(first: Rewarded, **more: Any) -> Rewarded:
+    settled = [msgspec.structs.replace(first.settled[0], reward=0.5, **more)]
     return msgspec.structs.replace(first, settled=settled)
 
 
@@ -73,7 +73,7 @@ AGAIN: dict[str, Callable[[Rewarded], Learned]] = {
     "another value": half,
     "a default": lambda first: Expired(**msgspec.structs.asdict(first)),
     "a correction of a reward that it never had": lambda first: Corrected(
-        **msgspec.structs.asdict(first), was=[0.5], since=[2]
+        **msgspec.structs.asdict(half(first, was=0.5, since=2))
     ),
 }
 

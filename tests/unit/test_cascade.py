@@ -13,7 +13,7 @@ from service.http.services import Services
 from service.offline.audit import Audit
 from service.serving.explain import explain
 from service.serving.select import Answer
-from service.state.events import AnyEvent, Corrected, Learned, Rewarded, outcomes
+from service.state.events import AnyEvent, Corrected, Learned, Rewarded
 from service.state.fold import State
 from tests.unit.folding import bits, replay
 from tests.unit.test_settlement import PET, events_of, serving, told
@@ -72,15 +72,15 @@ def test_a_late_click_takes_the_default_of_the_arms_below_it_back() -> None:
         assert await clicked(services, answer, second) == "corrected"
         *_, event = await events_of(services)
         assert isinstance(event, Corrected)
-        assert [(one.settled.arm, one.was, one.since, one.learned) for one in outcomes(event)] == [
+        assert [(one.arm, one.was, one.since, one.learned) for one in event.settled] == [
             (first, 0.0, 2, 0.0),
             (second, 0.0, 2, 10.0),
             (third, 0.0, 2, None),
         ]
         assert counts(services) == (2, 2, 2, 10)
         head: Any = state_of(services).learners["linucb"].active.head
-        x = {arm.arm: np.array(arm.x) for arm in answer.decision.shown}
-        phi = state_of(services).learners["linucb"].active.phi(np.array([x[first], x[second]]))
+        rows = {arm.arm: arm.row for arm in answer.decision.shown}
+        phi = state_of(services).learners["linucb"].active.phi_of([rows[first], rows[second]])
         assert np.array_equal(head.A, np.eye(len(head.A)) + phi.T @ phi)
         assert np.array_equal(head.b, phi[1])
         assert await learned(services, answer) == {first: 0.0, second: 10.0}
@@ -139,13 +139,13 @@ def test_where_rewards_add_up_a_second_cascade_may_reach_further(
         *_, event = of_a_decision(await events_of(services))
         assert isinstance(event, Corrected)
         position = 1 + len(of_a_decision(await events_of(services)))
-        assert (event.was, event.withdrawn) == ([10.0, None], [])
+        assert [(one.was, one.withdrawn) for one in event.settled] == [(10.0, False), (None, False)]
         earned = 20.0 if aggregation == "sum" else 10.0
         assert counts(services) == (2, 2, 2, earned)
         await clicked(services, answer, second, reward_id="three")
         *_, event = of_a_decision(await events_of(services))
         assert isinstance(event, Corrected)
-        assert event.since == [2, position]
+        assert [one.since for one in event.settled] == [2, position]
         assert third not in await learned(services, answer)
         await sound(services)
 

@@ -55,7 +55,7 @@ def fresh_over_memory(log: Log) -> Head:
     memory = learner.active.memory
     assert memory is not None
     assert version.head is not None
-    phi = version.phi(memory.x)
+    phi = version.phi(memory.rows[:])
     rewards = np.array(memory.rewards) - version.offset(phi)
     for row in range(len(memory)):
         version.head.observe(
@@ -200,7 +200,7 @@ def test_a_version_staged_before_a_change_forgets_it_while_it_catches_up(lag: in
     memory = learner.active.memory
     assert learner.active.number == 1
     assert memory is not None
-    stale = (memory.x[:, DOG] != 0) & (np.array(memory.positions) < 50)
+    stale = (memory.rows.column(DOG) != 0) & (np.array(memory.positions) < 50)
     assert not stale.any()
     assert 30 < len(memory) < 70
     expect_same(head(log), fresh_over_memory(log))
@@ -248,7 +248,8 @@ def test_a_training_builds_the_head_from_more_than_the_memory_holds(
     learner = log.state.learners["p"]
     artifact = run_virtual(train(store_of(log), log.state, learner))
     version = read_artifact(learner, artifact)
-    dogs = sum(log.settled[row].event.settled[0].x[DOG] for row in range(18))  # 1: the definition
+    first = [log.settled[row].event.settled[0].row for row in range(18)]  # 1: the definition
+    dogs = log.state.schema.layout.unpack(first)[:, DOG].sum()
     assert dogs > 0
     assert version.head is not None
     assert version.head.health().effective_count == 64 - dogs

@@ -16,7 +16,7 @@ from service.log import committer
 from service.log.committer import RETRY_SECONDS
 from service.log.stores.base import Append, CommitResult, Entry
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import Outcome
+from service.serving.settlement import Receipt
 from service.settings import Settings
 from service.state.events import ArmUpserted, encode_event
 from tests.support.clock import run_virtual
@@ -86,11 +86,11 @@ async def token(services: Services, experiment: str) -> str:
     return (await services.selector.select(question)).token
 
 
-def settle(services: Services, decision: str) -> asyncio.Task[Outcome]:
+def settle(services: Services, decision: str) -> asyncio.Task[Receipt]:
     return asyncio.create_task(services.settlements.reward(RewardRequest(decision, 1.0)))
 
 
-async def reward(services: Services, experiment: str) -> asyncio.Task[Outcome]:
+async def reward(services: Services, experiment: str) -> asyncio.Task[Receipt]:
     """A reward that is on its way."""
     return settle(services, await token(services, experiment))
 

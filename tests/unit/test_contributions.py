@@ -11,11 +11,12 @@ from service.definition.experiment import RewardRules
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import Exhausted, NotLoggable
+from service.features.row import Row
 from service.http.services import Services
 from service.log.stores.base import Append, CommitResult, Entry, Mark
 from service.log.stores.memory import MemoryStore
 from service.state.decisions import decode_decision
-from service.state.events import Rewarded, Settled, encode_event
+from service.state.events import Outcome, Rewarded, encode_event
 from tests.support.clock import run_virtual
 from tests.unit.audited import define, live, state_of
 from tests.unit.folding import shop
@@ -157,7 +158,7 @@ def test_a_default_that_is_applied_twice_at_once_is_learned_once() -> None:
 
 @pytest.mark.parametrize("reward", [float("inf"), float("nan")])
 def test_an_event_that_cannot_be_read_back_is_not_written(reward: float) -> None:
-    settled = [Settled("ball", reward, [1.0])]
+    settled = [Outcome("ball", reward, Row(b"", (1,)))]
     event = Rewarded(at=1.0, decision="d", policy="p", schema_version=1, settled=settled)
     with pytest.raises(NotLoggable, match="Rewarded cannot be read back"):
         encode_event(event)

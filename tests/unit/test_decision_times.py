@@ -13,7 +13,7 @@ from service.bandits.heads import Bank
 from service.definition.experiment import Definition
 from service.serving.decision_times import DecisionTimes
 from service.serving.scoring import decide
-from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
+from service.state.events import ArmUpserted, ExperimentDefined, Outcome, Rewarded
 from service.state.fold import State
 from service.state.footprint import decision_bytes
 
@@ -39,8 +39,8 @@ def shop(kind: str, arms: int = ARMS, **settings: Any) -> State:
 
 def learn(state: State, rng: np.random.Generator, rewards: int) -> None:
     for number in range(rewards):
-        x = [*rng.normal(size=COLUMNS), *state.candidates.x[number].tolist()]
-        settled = [Settled(str(number), float(rng.random()), x)]
+        row = state.schema.row(rng.normal(size=COLUMNS), state.candidates.x[number])
+        settled = [Outcome(str(number), float(rng.random()), row)]
         key = f"{state.position}"
         event = Rewarded(at=0.0, decision=key, policy="p", schema_version=1, settled=settled)
         state.apply(state.position + 1, event)

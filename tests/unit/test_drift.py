@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from service.definition.experiment import RewardRules
 from service.definition.select_request import SelectRequest
@@ -26,7 +27,7 @@ from service.observability.drift import (
 )
 from service.serving.scoring import decide
 from service.serving.select import Decided
-from service.state.events import Corrected, Rewarded, Settled
+from service.state.events import Corrected, Outcome, Rewarded
 from service.state.fold import State
 from tests.support.clock import run_virtual
 from tests.unit.audited import CAT, define, live, state_of
@@ -245,7 +246,7 @@ def state() -> State:
 
 
 def rewarded(policy: str, reward: float, decision: str = "d") -> Rewarded:
-    settled = [Settled("a", reward, [0.1] * SCHEMA.width)]
+    settled = [Outcome("a", reward, SCHEMA.layout.pack(np.full(SCHEMA.width, 0.1)))]
     return Rewarded(at=0.0, decision=decision, policy=policy, schema_version=1, settled=settled)
 
 
@@ -277,7 +278,7 @@ def test_corrections_reach_rewards_and_predictions(state: State) -> None:
             state,
             Corrected(
                 at=0.0, decision=event.decision, policy="linucb", schema_version=1,
-                settled=event.settled, was=[0.0], since=[1],
+                settled=[structs.replace(event.settled[0], was=0.0, since=1)],
             ),
         )  # fmt: skip
     found, rewards = watch.predictions(state, "linucb"), watch.rewards(state, "linucb")

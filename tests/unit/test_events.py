@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 from zlib import crc32
 
 import msgspec
@@ -12,18 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import Damaged, UnknownSchema
+from service.features.row import Row
 from service.state.decisions import Decision, as_logged, decode_decision, encode_decision
 from service.state.events import (
     SCHEMA,
     AnyEvent,
     ArmRemoved,
     Corrected,
+    Outcome,
     Rewarded,
-    Settled,
-    SettledReward,
     decode_event,
     encode_event,
-    outcomes,
 )
 
 names, counts = st.text(max_size=12), st.integers(0, 2**53)
@@ -46,6 +45,10 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is list:
         return st.lists(of(parts[0]), max_size=3)
+    if origin is Annotated:
+        return of(parts[0])
+    if kind is bytes:
+        return st.binary(max_size=24)
     if origin is tuple:
         return st.lists(of(parts[0]), max_size=3).map(tuple)
     if origin is dict:
@@ -162,11 +165,14 @@ def test_a_record_of_this_schema_that_is_none_of_its_events_is_damaged(body: byt
         decode_event(b'{"schema":%d,"event":%s,"crc":%d}' % (SCHEMA, body, crc32(body, SCHEMA)))
 
 
-def test_outcomes_carry_what_was_learned_before_and_since_when() -> None:
-    rows = [Settled("a", 1.0, []), Settled("b", 0.5, [])]
-    common: dict[str, Any] = {
-        "at": 0.0, "decision": "d", "policy": "p", "schema_version": 1, "settled": rows,
-    }  # fmt: skip
-    assert outcomes(Rewarded(**common)) == [SettledReward(rows[0]), SettledReward(rows[1])]
-    corrected = Corrected(**common, was=[0.0, None], since=[7, None])
-    assert outcomes(corrected) == [SettledReward(rows[0], 0.0, 7), SettledReward(rows[1])]
+def test_an_outcome_says_only_what_is_not_usual() -> None:
+    """A first reward says nothing of an earlier one, a correction of each arm that had one."""
+    first, known = Outcome("a", 1.0, Row(b"", ())), {"was": 0.5, "since": 7}
+    fields: dict[str, Any] = {"at": 0.0, "decision": "d", "policy": "p", "schema_version": 1}
+    rewarded = Rewarded(**fields, settled=[first])
+    assert b'"settled":[{"arm":"a","reward":1.0,"row":["",[]]}]' in encode_event(rewarded)
+    moved = [Outcome("a", 1.0, Row(b"", ()), **known), Outcome("b", 0.5, Row(b"", ()))]
+    corrected = Corrected(**fields, settled=moved)
+    assert decode_event(encode_event(corrected)) == corrected
+    assert [one.learned for one in moved] == [1.0, 0.5]
+    assert msgspec.structs.replace(moved[0], withdrawn=True).learned is None

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from service.definition.experiment import RewardRules
 from service.definition.select_request import SelectRequest
+from service.features.row import Row
 from service.http.services import Services
 from service.offline.audit import Audit
 from service.serving.marks import MarkedSettlement, ShownReward, arm_mark, read_arm
@@ -169,7 +170,7 @@ def test_a_click_after_the_default_takes_the_weight_of_the_default_back() -> Non
         assert isinstance(default, Expired)
         assert isinstance(corrected, Corrected)
         assert [one.weight for one in default.settled] == GIVEN
-        assert (corrected.was, corrected.weighed) == ([0.0], [0.5])
+        assert [(one.was, one.weighed) for one in corrected.settled] == [(0.0, 0.5)]
         assert settled(corrected) == [(second, 1.0, 1.0)]
         head: Any = state_of(services).learners["linucb"].active.head
         assert head.n == 2.25
@@ -191,7 +192,7 @@ def test_a_cascade_says_who_was_seen_and_counts_whole(expired: bool) -> None:
         assert settled(event)[:2] == [(first, 0.0, 1.0), (second, 1.0, 1.0)]
         if expired:
             assert isinstance(event, Corrected)
-            assert event.weighed == GIVEN
+            assert [one.weighed for one in event.settled] == GIVEN
         head: Any = state_of(services).learners["linucb"].active.head
         assert head.n == pytest.approx(2.0)
         await sound(services)
@@ -205,7 +206,7 @@ def test_a_reported_miss_after_the_default_keeps_the_weight_of_the_default() -> 
         assert await told(services, answer.token, rewards={second: 0.0}) == "corrected"
         event = (await events_of(services))[-1]
         assert isinstance(event, Corrected)
-        assert (settled(event), event.weighed) == ([(second, 0.0, 0.5)], [0.5])
+        assert (settled(event), event.settled[0].weighed) == ([(second, 0.0, 0.5)], 0.5)
         await sound(services)
 
     slates(scenario)
@@ -218,7 +219,7 @@ def test_a_reward_that_becomes_a_miss_gets_the_weight_of_a_miss() -> None:
         await told(services, answer.token, rewards={second: 0.0}, reward_id="b")
         event = (await events_of(services))[-1]
         assert isinstance(event, Corrected)
-        assert event.weighed == []
+        assert [one.weighed for one in event.settled] == [1.0]
         assert event.settled[0].weight < 0.5  # by now, a click is predicted of the arm
         head: Any = state_of(services).learners["linucb"].active.head
         assert head.n == pytest.approx(event.settled[0].weight)
@@ -285,7 +286,7 @@ def test_a_policy_that_predicts_nothing_weighs_by_the_chance_and_teaches_none() 
     page = Page("linucb", [0.3, 0.2], [1.0, 0.5], [1.0, 0.5], 0)
     state = page.state
     rules = state.definition.reward
-    arms = [ShownReward(Shown(f"arm{n}", 1.0, [0.0, 0.0]), 0.0, n + 1) for n in range(2)]
+    arms = [ShownReward(Shown(f"arm{n}", 1.0, Row(b"", (0,))), 0.0, n + 1) for n in range(2)]
     settlement = MarkedSettlement("d", "gone", 1, 0.0, 0.0, arms, True, "", rules)
     weigh(state, settlement)
     assert [(arm.weight, arm.taught) for arm in arms] == [(1.0, 0), (0.5, 0)]

@@ -97,7 +97,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from service.serving.scoring import decide
-from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Settled
+from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Outcome
 from service.definition.experiment import Definition
 from service.state.fold import State
 from service.state.footprint import footprint_of
@@ -119,8 +119,8 @@ for index in range(arms):
     features = {"v": chance.normal(size=arm).tolist()}
     state.apply(state.position + 1, ArmUpserted(at=0, arm=str(index), features=features))
 for index in range(rewards):
-    x = [*chance.normal(size=context), *state.candidates.x[index % arms].tolist()]
-    settled = [Settled(str(index % arms), 1.0, x)]
+    row = state.schema.row(chance.normal(size=context), state.candidates.x[index % arms])
+    settled = [Outcome(str(index % arms), 1.0, row)]
     event = Rewarded(at=0, decision=str(index), policy="p", schema_version=1, settled=settled)
     state.apply(state.position + 1, event)
 decide(state.learners["p"], chance.normal(size=context), state.candidates, 1, 1)

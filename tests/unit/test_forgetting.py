@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from service.bandits.heads import BetaHead, DisjointRidgeHead, EnsembleHead, RidgeHead
 from service.bandits.heads.ensemble import times
 from service.bandits.version import NEGLIGIBLE
+from service.features.row import Row
 from service.state.artifacts import read_artifact
-from service.state.events import Expired, Learned, outcomes
+from service.state.events import Expired, Learned
 from service.state.fold import State
 from service.training.settlements import collect
 from tests.support.clock import run_virtual
@@ -36,45 +37,44 @@ FORGETFUL: dict[str, dict[str, Any]] = {
 
 
 @dataclass
-class Row:
+class Counted:
     """One settlement: what it counts now, and the reward it has now."""
 
     key: str
     arm: str
-    x: list[float]
+    row: Row
     reward: float
     weight: float = 1.0
 
 
-def weighted(log: Log, every: int = 1, share: float = 1.0) -> list[Row]:
+def weighted(log: Log, every: int = 1, share: float = 1.0) -> list[Counted]:
     """All settlements of a log with what each is to count, from the records alone."""
-    rows: dict[tuple[str, str], Row] = {}
+    rows: dict[tuple[str, str], Counted] = {}
     count = 0
     for event, _ in log.records:
         if not isinstance(event, Learned):
             continue
         before = count
-        for outcome in outcomes(event):
-            settled, pair = outcome.settled, (event.decision, outcome.settled.arm)
+        for outcome in event.settled:
+            pair = event.decision, outcome.arm
             if outcome.was is None:
-                rows[pair] = Row(*pair, settled.x, settled.reward)
+                rows[pair] = Counted(*pair, outcome.row, outcome.reward)
                 count += 1
             elif outcome.withdrawn:
                 del rows[pair]
             else:
-                rows[pair].reward = settled.reward
+                rows[pair].reward = outcome.reward
         decays = count // every - before // every
         for row in rows.values():
             row.weight *= share**decays
     return list(rows.values())
 
 
-def expect_batch(log: Log, rows: list[Row]) -> None:
+def expect_batch(log: Log, rows: list[Counted]) -> None:
     """The head of policy p is what these rows, weighted, make at once: to 1e-9."""
     learner = log.state.learners["p"]
     version, head = learner.active, learner.active.head
-    x = np.array([row.x for row in rows]).reshape(len(rows), learner.schema.width)
-    phi, weights = version.phi(x), np.array([row.weight for row in rows])
+    phi, weights = version.phi_of([row.row for row in rows]), np.array([row.weight for row in rows])
     rewards = np.array([row.reward for row in rows]) - version.offset(phi)
     assert head is not None
     if isinstance(head, BetaHead):
@@ -242,11 +242,11 @@ WINDOWED = {
 }
 
 
-def remembered(log: Log) -> list[Row]:
+def remembered(log: Log) -> list[Counted]:
     memory = log.state.learners["p"].active.memory
     assert memory is not None
-    columns = memory.keys, memory.arms, memory.x.tolist(), memory.rewards
-    return [Row(*row) for row in zip(*columns, strict=True)]
+    columns = memory.keys, memory.arms, list(memory.rows), memory.rewards
+    return [Counted(*row) for row in zip(*columns, strict=True)]
 
 
 @pytest.mark.parametrize("kind", WINDOWED)

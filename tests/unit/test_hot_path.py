@@ -13,6 +13,7 @@ from service.bandits.heads import Bank, Observation, RidgeHead
 from service.bandits.rules import Scores
 from service.definition.experiment import Definition
 from service.features.declaration import Features
+from service.features.row import Row
 from service.features.schema import Schema
 from service.features.view import View
 from service.security.entropy import Entropy
@@ -194,7 +195,8 @@ def test_a_decision_is_written_as_its_record_is() -> None:
     decision = Decision(
         id="i", at=1.5, policy="p", assignment=1.0, model_version="p/0@1", schema_version=1,
         unit=None, context={"é": "\n"}, arms=["a"], inline={}, probabilities=[1.0], seed=7, bank=0,
-        shown=[Shown("a", 1.0, [0.1])], slate_log=0.0, reward_by=2.0, accept_until=3.0,
+        shown=[Shown("a", 1.0, Row(bytes(8), (1,)))], slate_log=0.0, reward_by=2.0,
+        accept_until=3.0,
     )  # fmt: skip
     written = encode_decision(decision)
     assert written[:3] == b"FR%c" % SCHEMA

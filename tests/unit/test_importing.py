@@ -6,7 +6,6 @@ from math import ceil
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -16,6 +15,7 @@ from service.definition.experiment import Definition
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import Gone, Refused
+from service.features.row import Row
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.offline.audit import Audit
@@ -275,7 +275,7 @@ def test_a_row_tells_what_is_known_of_the_visit() -> None:
     assert (row.probabilities, row.shown[0].propensity) == (chances, 0.75)
     assert (row.model_version, row.assignment) == ("imported/0@0", 1.0)
     assert row.unit not in (None, "user-1")
-    assert np.sum(row.shown[0].x) == 2.0  # a persona and a category
+    assert row.shown[0].row == Row(b"", (1, 5))  # a persona and a category
 
 
 @pytest.mark.parametrize(

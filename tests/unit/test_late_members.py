@@ -15,7 +15,7 @@ from service.bandits.linalg import Array
 from service.bandits.version import PACE, Version
 from service.definition.experiment import Definition
 from service.serving.attributions import attributions
-from service.state.events import Erased, Rewarded, Settled
+from service.state.events import Erased, Outcome, Rewarded
 from service.state.fold import State
 from service.state.footprint import footprint
 from tests.unit.folding import Log, bits, replay
@@ -170,8 +170,8 @@ def test_they_join_once_they_have_learned_all_settlements_in_order() -> None:
     straight._start(trial.specs)
     for event, _ in log.records[1:]:
         [one] = log.state.learners["p"].outcomes(event)  # type: ignore[arg-type]
-        x = active(log).phi(np.array([one.settled.x]))[0]
-        row = averaged.Observation(one.settled.arm, x, one.settled.reward)
+        x = active(log).phi_of([one.row])[0]
+        row = averaged.Observation(one.arm, x, one.reward)
         straight.observe(row)
     assert len(late_theta(head)) == 3
     assert (late_theta(head) != 0).any(axis=2).all()
@@ -241,7 +241,7 @@ def test_a_corrected_reward_equals_having_come_at_once(when: int, which: int) ->
     straight.define(definition())
     for number, each in enumerate(visited(when).settled):
         [one] = each.event.settled
-        x, y = one.x
+        x, y = one.row.lists()["numbers"]
         told = reward if number == which else one.reward
         straight.settle("p", {one.arm: told}, {"x": x, "y": y})
     visits(straight, LAST + 10 - when, seed=7)
@@ -263,14 +263,14 @@ def test_a_withdrawn_settlement_is_not_learned_or_taken_out_again(when: int, whi
     expect_ridge(log, kept, [1.0] * len(kept))
 
 
-def expect_ridge(log: Log, kept: list[Settled], weights: list[float]) -> None:
+def expect_ridge(log: Log, kept: list[Outcome], weights: list[float]) -> None:
     """The late member has learned these settlements of each arm, and no other."""
     head = head_of(log)
     late = head.members[-1].own
     assert late is not None
     for place, arm in enumerate(head._arms.by_name):
         own = [number for number, each in enumerate(kept) if each.arm == arm]
-        x = active(log).phi(np.array([kept[number].x for number in own]))
+        x = active(log).phi_of([kept[number].row for number in own])
         seen = averaged.MemberRows(head._rows, x, 1).of("late") * head.members[-1]._own_deviation
         weight = np.array(weights)[own]
         P = np.linalg.inv(np.eye(seen.shape[1]) + (seen.T * weight) @ seen)
@@ -280,8 +280,9 @@ def expect_ridge(log: Log, kept: list[Settled], weights: list[float]) -> None:
 def test_a_settlement_of_weight_one_half_counts_for_half_of_one() -> None:
     log = visited(0)
     for number in range(LAST + 2):
-        x, weight = [float(number % 5), 1.0 - number % 3], (1.0, 0.5)[number % 2]
-        row = Settled(f"arm{number % 3}", float(number % 2), x, weight=weight)
+        x, weight = np.array([float(number % 5), 1.0 - number % 3]), (1.0, 0.5)[number % 2]
+        base = log.state.schema.layout.pack(x)
+        row = Outcome(f"arm{number % 3}", float(number % 2), base, weight=weight)
         log.write(
             Rewarded(at=0.0, decision=f"d{number}", policy="p", schema_version=1, settled=[row])
         )

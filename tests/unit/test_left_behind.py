@@ -17,7 +17,7 @@ from service.log.stores.memory import MemoryStore
 from service.settings import Settings
 from service.state.artifacts import pack_artifact
 from service.state.decisions import decode_decision
-from service.state.events import Settled, decode_event
+from service.state.events import Outcome, decode_event
 from service.state.fold import State
 from tests.support.clock import run_virtual
 from tests.support.scenarios import Scenario, Test, as_test, virtual
@@ -144,8 +144,8 @@ async def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
     version = learner.version(1, learner.active.encoder)
     version.trained_to, version.rewards = state.position, learner.rewards
     assert version.memory is not None
-    for row, key in enumerate(memory.keys):
-        version.memory.add(1, key, Settled(memory.arms[row], 1.0, memory.x[row].tolist()))
+    for key, arm, row in zip(memory.keys, memory.arms, memory.rows, strict=True):
+        version.memory.add(1, key, Outcome(arm, 1.0, row))
     packed = pack_artifact(*learner.describe(version))
     await erase(services, 1)
     await services.log.close()

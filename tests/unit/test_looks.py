@@ -417,7 +417,7 @@ def test_a_row_that_came_late_begins_anew(store: MemoryStore, watcher: ShadowWat
             decision=late.id,
             policy=late.policy,
             settled=[
-                replace(event.settled[0], arm=late.shown[0].arm, x=late.shown[0].x, reward=1.0)
+                replace(event.settled[0], arm=late.shown[0].arm, row=late.shown[0].row, reward=1.0)
             ],
         )
         row = DecisionRow(SHOP, late.id, late.series, encode_decision(late))

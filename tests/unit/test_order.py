@@ -19,9 +19,9 @@ from service.state.events import (
     Erased,
     Expired,
     Learned,
+    Outcome,
     PolicyReset,
     Rewarded,
-    Settled,
 )
 from service.state.fold import State
 from service.state.learner import Learner
@@ -50,15 +50,15 @@ def visits(count: int, rate: float = 0.5, seed: int = 0) -> list[Visit]:
 
 def settled(log: Log, visit: Visit, number: int, **more: Any) -> Learned:
     schema = log.state.schema
-    base = schema.encode_context({"pet": visit.pet}).tolist()
-    own = schema.encode_arm(log.state.arms[visit.arm]).tolist()
+    base = schema.encode_context({"pet": visit.pet})
+    row = schema.row(base, schema.encode_arm(log.state.arms[visit.arm]))
     event = Rewarded if visit.click else Expired
     return event(
         at=visit.at,
         decision=f"d{number}",
         policy="p",
         schema_version=log.state.schema_version,
-        settled=[Settled(visit.arm, float(visit.click), [*base, *own])],
+        settled=[Outcome(visit.arm, float(visit.click), row)],
         reward_by=visit.at + WAIT_S,
         **more,
     )
@@ -221,16 +221,17 @@ def test_a_head_that_starts_anew_knows_what_was_imported() -> None:
 def corrected(log: Log, event: Learned, reward: float | None, at: float) -> Corrected:
     """reward None: withdrawn."""
     [one] = event.settled
-    after = one if reward is None else structs.replace(one, reward=reward)
+    after = structs.replace(one, was=one.reward, since=2)
+    if reward is None:
+        after = structs.replace(after, withdrawn=True)
+    else:
+        after = structs.replace(after, reward=reward)
     return Corrected(
         at=at,
         decision=event.decision,
         policy="p",
         schema_version=event.schema_version,
         settled=[after],
-        was=[one.reward],
-        since=[2],
-        withdrawn=[one.arm] if reward is None else [],
     )
 
 

@@ -167,7 +167,8 @@ def test_a_head_is_the_batch_of_all_settlements_under_the_scaling_of_the_first(
     visited(log, count)
     version = active(log)
     first = min(1 << (count.bit_length() - 1), WARM_UP)
-    x = np.array([one.x for shown in log.settled[:first] for one in shown.event.settled])
+    rows = [one.row for shown in log.settled[:first] for one in shown.event.settled]
+    x = log.state.schema.layout.unpack(rows)
     assert version.view.scaling is not None
     expected = Scaling.of(log.state.schema)
     assert expected is not None

@@ -72,8 +72,8 @@ def test_contributions_add_up_and_each_says_since_when_the_arm_was_learned() -> 
         assert isinstance(first, Rewarded)
         assert isinstance(second, Corrected)
         assert isinstance(third, Corrected)
-        assert (second.was, second.since) == ([1.0], [2])
-        assert (third.was, third.since) == ([3.0], [2])
+        for event, was in ((second, 1.0), (third, 3.0)):
+            assert [(one.was, one.since) for one in event.settled] == [(was, 2)]
         assert third.settled[0].reward == 7.0
 
     serving(scenario, aggregation="sum")
@@ -90,7 +90,7 @@ def test_a_reward_after_the_default_replaces_it_and_says_since_when() -> None:
         _, default, corrected = await events_of(services)
         assert isinstance(default, Expired)
         assert isinstance(corrected, Corrected)
-        assert (corrected.was, corrected.since) == ([5.0], [2])
+        assert [(one.was, one.since) for one in corrected.settled] == [(5.0, 2)]
 
     serving(scenario, default=5.0)
 
@@ -106,7 +106,7 @@ def test_a_slate_settled_in_parts_is_new_for_one_arm_and_known_of_the_other() ->
         assert b_of(services) == 5.0
         *_, both = await events_of(services)
         assert isinstance(both, Corrected)
-        assert dict(zip((s.arm for s in both.settled), both.since, strict=True)) == {
+        assert {each.arm: each.since for each in both.settled} == {
             one: 2,
             two: None,
         }

@@ -20,7 +20,7 @@ from service.features.schema import Schema
 from service.serving.attributions import attributions
 from service.serving.rederive import SAME_CHANCE, rounded
 from service.serving.scoring import decide
-from service.state.events import Rewarded, Settled
+from service.state.events import Outcome, Rewarded
 from service.state.learner import Learner
 from tests.support.tables import bounds
 
@@ -51,7 +51,9 @@ def learn(one: Learner, rewards: dict[int, list[float]]) -> None:
     for kind, values in rewards.items():
         for reward in values:
             position += 1
-            settled = Settled(f"{KINDS[kind]} {kind}", reward, np.eye(3)[kind].tolist())
+            settled = Outcome(
+                f"{KINDS[kind]} {kind}", reward, one.schema.layout.pack(np.eye(3)[kind])
+            )
             one.fold(position, Rewarded(
                 at=0.0, decision=str(position), policy="p", schema_version=1, settled=[settled]
             ))  # fmt: skip

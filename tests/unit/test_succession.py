@@ -336,7 +336,7 @@ def test_the_trainer_reads_rewards_under_earlier_features() -> None:
     assert training.rewards == 20
     memory = learner.active.memory
     assert memory is not None
-    np.testing.assert_array_equal(training.memory.x, memory.x)
+    np.testing.assert_array_equal(training.memory.rows[:], memory.rows[:])
 
 
 # -- auto ------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 import pytest
 
 from service.definition.experiment import RewardRules
+from service.features.row import Row
 from service.state import reward_statistics
-from service.state.events import Settled, SettledReward
+from service.state.events import Outcome
 from service.state.fold import State
 from service.state.reward_statistics import ArmRewardSums, RewardSums, interval
 from tests.unit.folding import Log, shop
@@ -23,8 +24,8 @@ def sums(state: State, policy: str) -> dict[str, tuple[float, float, float]]:
     return {arm: tuple(columns[:, row].tolist()) for arm, row in found.rows.items()}
 
 
-def settled(arm: str, reward: float = 1.0) -> SettledReward:
-    return SettledReward(Settled(arm, reward, []))
+def settled(arm: str, reward: float = 1.0) -> Outcome:
+    return Outcome(arm, reward, Row(b"", ()))
 
 
 def test_arms_are_counted_for_the_policy_that_showed_them() -> None:

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.errors import Invalid
-from service.security.token import TOKEN_CHARACTERS, ShownArm, Ticket, TokenSealer
+from service.features.row import Row
+from service.security.token import TOKEN_CHARACTERS, Ticket, TokenSealer
+from service.state.decisions import Shown
 
 SECRET, OTHER = b"a secret of at least 16 bytes", b"another secret, as long as that"
 ALPHABET = string.ascii_letters + string.digits + "-_"
@@ -17,10 +19,10 @@ HEADER_CHARACTERS = 39
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 arms = st.builds(
-    lambda arm, p, x, inline: ShownArm(arm, p, np.array(x, dtype=float).tobytes(), inline),
+    Shown,
     st.text(max_size=12),
     st.floats(0, 1),
-    st.lists(finite, max_size=9),
+    st.builds(Row, st.binary(max_size=72), st.lists(st.integers(0, 65_536)).map(tuple)),
     st.booleans(),
 )
 tickets = st.builds(
@@ -33,8 +35,8 @@ tickets = st.builds(
 )
 
 
-def ticket(floats: int = 9, arm: str = "17") -> Ticket:
-    shown = [ShownArm(arm, 0.25, np.arange(floats, dtype=float).tobytes(), False)]
+def ticket(floats: int = 9, arm: str = "17", places: int = 0) -> Ticket:
+    shown = [Shown(arm, 0.25, Row(np.arange(floats, dtype=float).tobytes(), (20,) * places))]
     return Ticket("a" * 22, "zooplus", "linucb", "linucb/0@17", 1, shown, 1e9, 2e9)
 
 
@@ -43,8 +45,6 @@ def test_what_is_sealed_opens_to_itself(sealed: Ticket) -> None:
     token = TokenSealer([SECRET]).seal(sealed)
     assert TokenSealer([SECRET]).open(token) == sealed
     assert set(token) <= set(ALPHABET)
-    for shown in sealed.shown:
-        assert np.array(shown.features()).tobytes() == shown.x
 
 
 @pytest.mark.parametrize("length", [22, 23, 24])
@@ -94,12 +94,15 @@ def test_two_processes_and_two_seals_never_repeat_a_header() -> None:
     assert len({token[:HEADER_CHARACTERS] for token in tokens}) == 200
 
 
-def test_up_to_79_features_fit_the_limit_and_the_longest_names_without_them() -> None:
-    """Each is 8 bytes, 10.67 characters; what no longer fits is left to the decision row."""
+def test_78_numbers_or_620_categories_fit_and_the_longest_names_without_them() -> None:
+    """A number is 8 bytes, 10.67 characters, a category one byte; what no longer fits is left
+    to the decision row."""
     sealer = TokenSealer([SECRET])
     lengths = [len(sealer.seal(ticket(floats=n))) for n in range(120)]
     fitting = sum(length <= TOKEN_CHARACTERS for length in lengths)
-    assert fitting - 1 == 79
+    assert fitting - 1 == 78
+    categories = [len(sealer.seal(ticket(0, places=n))) for n in (620, 630)]
+    assert categories[0] <= TOKEN_CHARACTERS < categories[1]
     assert lengths[9] < 320 < TOKEN_CHARACTERS == 1_024  # a shop
     name = "n" * 64
     bare = Ticket("a" * 22, name, name, f"{name}/123456@123456789", 1, [], 1e9, 2e9)

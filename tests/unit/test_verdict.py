@@ -15,6 +15,7 @@ from service.analysis.verdict import verdict_on
 from service.analysis.verdict_answer import Uplift, Verdict
 from service.analysis.verdict_table import table
 from service.errors import NotFound
+from service.features.row import Row
 from service.log.stores.memory import MemoryStore
 from service.state.decisions import Shown
 from service.state.events import ExperimentDeleted, LogTruncated, PolicyReset
@@ -342,7 +343,7 @@ def half_shown(lost: float) -> Verdict:
             arm = traffic.rng.choice("ab")
             if arm == "b" and traffic.rng.random() < lost:
                 continue
-            shown = [Shown(arm, 0.5, [])]
+            shown = [Shown(arm, 0.5, Row(b"", ()))]
             await traffic.visits(
                 1, EQUAL, arms=["a", "b"], probabilities=[0.5, 0.5], shown=shown, settled=False
             )

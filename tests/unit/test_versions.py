@@ -187,7 +187,7 @@ def test_neural_ucbs_head_holds_what_the_net_leaves_of_the_reward() -> None:
     log.correct(log.settled[2], 0.75)
     learner = log.state.learners["p"]
     rows = [shown.event.settled[0] for shown in log.settled]
-    phi = learner.active.encoder(learner.view.rows(np.array([row.x for row in rows])))
+    phi = learner.active.phi_of([row.row for row in rows])
     left = np.array([row.reward for row in rows]) - learner.active.encoder.predict(phi)
     head: Any = learner.active.head
     np.testing.assert_allclose(head.b, phi.T @ left, atol=1e-12)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from service.bandits.heads import Head, Observation, RidgeHead
-from service.state.events import Corrected, Rewarded, Settled
+from service.state.events import Corrected, Outcome, Rewarded
 from service.state.fold import State
 from tests.unit.folding import Log, bits, replay, shop
 from tests.unit.test_withdrawn import HEADS, rows
@@ -83,22 +84,21 @@ def test_equal_rewards_have_no_spread_whatever_rounding_leaves() -> None:
     assert once.noise > 0.01
 
 
-def settled(log: Log, arm: str, reward: float, weight: float) -> Settled:
+def settled(log: Log, arm: str, reward: float, weight: float) -> Outcome:
     state = log.state
-    base = state.schema.encode_context({"pet": "cat"}).tolist()
-    return Settled(
-        arm, reward, [*base, *state.schema.encode_arm(state.arms[arm]).tolist()], weight=weight
-    )
+    base = state.schema.encode_context({"pet": "cat"})
+    row = state.schema.row(base, state.schema.encode_arm(state.arms[arm]))
+    return Outcome(arm, reward, row, weight=weight)
 
 
-def write(log: Log, policy: str, decision: str, one: Settled) -> int:
+def write(log: Log, policy: str, decision: str, one: Outcome) -> int:
     return log.write(
         Rewarded(at=0.0, decision=decision, policy=policy, schema_version=1, settled=[one])
     )
 
 
 def correct(
-    log: Log, policy: str, decision: str, one: Settled, weighed: float, since: int, was: float = 0.0
+    log: Log, policy: str, decision: str, one: Outcome, weighed: float, since: int, was: float = 0.0
 ) -> None:
     log.write(
         Corrected(
@@ -106,10 +106,7 @@ def correct(
             decision=decision,
             policy=policy,
             schema_version=1,
-            settled=[one],
-            was=[was],
-            since=[since],
-            weighed=[weighed],
+            settled=[structs.replace(one, was=was, since=since, weighed=weighed)],
         )
     )
 

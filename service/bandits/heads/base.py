@@ -240,7 +240,7 @@ class Observation(NamedTuple):
     phi      (m,) its row
     key      of its decision, for heads that resample settlements
     weight   it counts as so many observations
-    imported as in `Settled`
+    imported as in `Outcome`
     """
 
     arm: str

@@ -45,7 +45,7 @@ from service.log.stores.postgres_commit import (
     KEPT_ROWS,
     KNOWN_MARKS,
     PUT_MARKS,
-    Row,
+    SqlRow,
     ask,
     columns,
     lock,
@@ -270,7 +270,9 @@ class PostgresStore(Store):
         query = "SELECT name FROM forage_experiments WHERE position > 0 ORDER BY name"
         return [name.decode() for (name,) in await self._read(query)]
 
-    async def _read(self, query: str, *values: object, seconds: float | None = None) -> list[Row]:
+    async def _read(
+        self, query: str, *values: object, seconds: float | None = None
+    ) -> list[SqlRow]:
         async with self._connections.use(seconds or self._patience.reply_s) as db:
             return await (await ask(db, query, *values)).fetchall()
 

@@ -10,7 +10,7 @@ from service.log.stores.base import digest
 from service.log.stores.batch import Transaction
 from service.log.stores.postgres_connection import Connection
 
-Row = tuple[Any, ...]
+SqlRow = tuple[Any, ...]
 
 MAKE = (
     "INSERT INTO forage_experiments (name) SELECT unnest(%b::bytea[]) ON CONFLICT (name) DO NOTHING"
@@ -87,7 +87,7 @@ async def write(db: Connection, batch: Transaction) -> None:
     await run(db, POSTGRES_SETTLED_EARLY, batch.settled)
 
 
-async def run(db: Connection, query: str, rows: Iterable[Row]) -> None:
+async def run(db: Connection, query: str, rows: Iterable[SqlRow]) -> None:
     """Run a query whose arguments are the columns of rows; nothing where there are none."""
     if values := columns(rows):
         await ask(db, query, *values)
@@ -99,14 +99,14 @@ def _sent(value: object) -> object:
     return value.encode() if isinstance(value, str) else value
 
 
-async def ask(db: Connection, query: str, *values: object, **named: object) -> AsyncCursor[Row]:
+async def ask(db: Connection, query: str, *values: object, **named: object) -> AsyncCursor[SqlRow]:
     """Run a query with arguments for %s, or by name for %(name)s. A str goes as bytea, as do those
     of a list."""
     sent = {name: _sent(value) for name, value in named.items()} or [*map(_sent, values)]
     return await db.execute(query, sent, binary=True)
 
 
-async def lock(db: Connection, *experiments: str) -> AsyncCursor[Row]:
+async def lock(db: Connection, *experiments: str) -> AsyncCursor[SqlRow]:
     """Lock experiments until the end of the transaction, and ask for the ends of their logs and the
     unix seconds at which it began."""
     names = sorted(experiments)
@@ -114,7 +114,7 @@ async def lock(db: Connection, *experiments: str) -> AsyncCursor[Row]:
     return await ask(db, LOCK, names)
 
 
-def columns(rows: Iterable[Row], least: int = 0) -> list[list[Any]]:
+def columns(rows: Iterable[SqlRow], least: int = 0) -> list[list[Any]]:
     """Return the columns of rows; of no rows, so many empty ones."""
     return [[*column] for column in zip(*rows, strict=True)] or [[] for _ in range(least)]
 

@@ -34,7 +34,7 @@ from service.log.stores.base import (
 from service.log.stores.sqlite_file import BUSY_S, transaction
 from service.log.stores.store import SECRET, START, Cursor, Keyed, KeyedValues, Ordered, Page
 
-Row = tuple[Any, ...]
+SqlRow = tuple[Any, ...]
 
 ROWS_PER_STATEMENT = 64
 """Most rows of one statement. Each statement releases the interpreter, and a thread on a busy core
@@ -92,7 +92,7 @@ SQLITE_WAITING = (
 # -- statements of many rows -----------------------------------------------------------------------
 
 
-def run(db: sqlite3.Connection, query: str, values: Sequence[Row]) -> None:
+def run(db: sqlite3.Connection, query: str, values: Sequence[SqlRow]) -> None:
     """Run a query whose {} stands for rows of values."""
     for _ in _statements(db, query, values):
         pass
@@ -108,7 +108,7 @@ def look_up(
 
 
 def _statements(
-    db: sqlite3.Connection, query: str, values: Sequence[Row]
+    db: sqlite3.Connection, query: str, values: Sequence[SqlRow]
 ) -> Iterator[sqlite3.Cursor]:
     for start in range(0, len(values), ROWS_PER_STATEMENT):
         rows = values[start : start + ROWS_PER_STATEMENT]
@@ -191,7 +191,7 @@ def _snapshots(db: sqlite3.Connection, experiment: str) -> list[Snapshot]:
 
 
 def describe(db: sqlite3.Connection, experiment: str, *, whole: bool) -> LogSummary:
-    def rows(query: str) -> list[Row]:
+    def rows(query: str) -> list[SqlRow]:
         return db.execute(query, (experiment,)).fetchall()
 
     db.execute("BEGIN")  # all of one commit

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from service.errors import Damaged
 from service.state.decisions import Decision
-from service.state.events import AnyEvent, Learned, outcomes
+from service.state.events import AnyEvent, Learned
 
 ArchiveRow = dict[str, Any]
 """Values of one record by column; others are ignored."""
@@ -22,7 +22,10 @@ YEAR_1_S, YEAR_10000_S = -62_135_596_800.0, 253_402_300_799.0
 
 TEXT, FLOAT, INTEGER, FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
 TIMESTAMP, FLOATS = pa.timestamp("us", tz="UTC"), pa.list_(FLOAT)
-SHOWN_STRUCT = pa.struct({"arm": TEXT, "propensity": FLOAT, "x": FLOATS, "inline": FLAG})
+BASE_VECTOR = {"numbers": FLOATS, "places": pa.list_(pa.int32())}
+"""Members of a `Row`."""
+
+SHOWN_STRUCT = pa.struct({"arm": TEXT, "propensity": FLOAT, **BASE_VECTOR, "inline": FLAG})
 SETTLED_STRUCT = pa.struct(
     {
         "arm": TEXT,
@@ -30,7 +33,7 @@ SETTLED_STRUCT = pa.struct(
         "was": FLOAT,
         "since": INTEGER,
         "withdrawn": FLAG,
-        "x": FLOATS,
+        **BASE_VECTOR,
         "inline": FLAG,
         "weight": FLOAT,
         "weighed": FLOAT,
@@ -86,7 +89,7 @@ def decision_row(number: int, decision: Decision) -> ArchiveRow:
         "context": encode(decision.context).decode(),
         "inline": encode(decision.inline).decode(),
         "facts": encode(decision.facts).decode(),
-        "shown": [asdict(shown) for shown in decision.shown],
+        "shown": [{**asdict(shown), **shown.row.lists()} for shown in decision.shown],
         "time": microseconds(decision.at),
         "reward_by": microseconds(decision.reward_by),
         "accept_until": microseconds(decision.accept_until),
@@ -103,18 +106,7 @@ def event_row(position: int, event: AnyEvent) -> ArchiveRow:
     }
     if not isinstance(event, Learned):
         return row | {"body": encode(event).decode()}
-    return row | {
-        "settled": [
-            {
-                **asdict(one.settled),
-                "was": one.was,
-                "since": one.since,
-                "withdrawn": one.withdrawn,
-                "weighed": one.weighed,
-            }
-            for one in outcomes(event)
-        ]
-    }
+    return row | {"settled": [{**asdict(one), **one.row.lists()} for one in event.settled]}
 
 
 def microseconds(at: float) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from service.bandits.heads import digest
 from service.log.replay import PAGE
-from service.state.events import Corrected, Learned, Rewarded, decode_event, outcomes
+from service.state.events import Corrected, Learned, Rewarded, decode_event
 from tests.attack.hostile.tenants import VICTIM, Ground, started
 from tests.chaos.verdict import reading
 from tests.cli.forage import STOP_S, Serving, forage
@@ -127,6 +127,6 @@ async def _read(url: str) -> tuple[Counter[tuple[str, str]], int]:
             for event in (decode_event(record.payload) for record in records):
                 rewards += isinstance(event, Rewarded | Corrected)
                 if isinstance(event, Learned):
-                    settled.update((event.decision, each.settled.arm) for each in outcomes(event))
+                    settled.update((event.decision, each.arm) for each in event.settled)
             position = records[-1].position
     return settled, rewards
