@@ -192,8 +192,8 @@ def test_a_decision_whose_features_only_the_log_can_hold_is_not_made(
 
 
 def test_a_metric_says_how_long_an_outage_the_memory_bridges(disk: Disk) -> None:
-    """Rows of some 560 bytes, ten a second: 56,000 bytes last about ten seconds."""
-    with serving(disk, buffer_bytes=56_000) as wire:
+    """Rows of some 500 bytes, ten a second: 50,000 bytes last about ten seconds."""
+    with serving(disk, buffer_bytes=50_000) as wire:
         assert wire.metrics()["forage_buffer_seconds"] == inf
         for _ in range(30):
             wire.select(policy="linucb")
