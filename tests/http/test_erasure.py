@@ -1,6 +1,7 @@
 """DELETE /units/{unit}: all that the log holds of a unit goes, what was learned together stays."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import RedisTimeouts
 from service.serving.marks import ERASED, activation_mark, arm_mark, contribution_mark
-from service.state.decisions import unit_of
+from service.state.decisions import decode_decision, unit_of
 from service.state.events import Erased, Tombstone, decode_event
 from tests.support.clock import VirtualClock
 from tests.support.redis_server import redis_server
@@ -361,8 +362,14 @@ def fill(wire: Wire, policy: str) -> list[bytes]:
         wire.reward(decision, 1.0, reward_id=f"{unit}-buys")
     hashed = wire.services.eraser._sealer.unit_hash("ann")
     rows = wire.run(wire.services.store.decisions("shop", 0, 100))
-    ends = [row.payload[-48:] for row in rows if unit_of(row.payload) == hashed]
-    return [*ends, b"3.14159", hashed.encode(), b"ann-buys"]
+    own = [row.payload for row in rows if unit_of(row.payload) == hashed]
+    ends, numbers = [payload[-48:] for payload in own], {numbers_of(payload) for payload in own}
+    return [*ends, *numbers, hashed.encode(), b"ann-buys"]
+
+
+def numbers_of(payload: bytes) -> bytes:
+    """The numbers that were learned from, as an event of the decision holds them."""
+    return b64encode(decode_decision(payload).shown[0].row.numbers)
 
 
 def found_in(folder: Path, word: bytes) -> bool:
@@ -382,7 +389,8 @@ def test_a_search_through_the_files_finds_nothing(tmp_path: Path, policy: str) -
         assert [word for word in words if found_in(tmp_path, word)] == words
         assert erase(wire, "ann") == {"shop": {"decisions": 10, "events": 10}}
         assert [word for word in words if found_in(tmp_path, word)] == []
-        assert found_in(tmp_path, b"2.71828")
+        other, *_ = wire.run(wire.services.store.decisions("shop", 0, 1))
+        assert found_in(tmp_path, numbers_of(other.payload))
         assert wire.policy(policy)["rewards"] == 30
 
 
@@ -397,7 +405,9 @@ def test_a_search_through_redis_and_its_files_finds_nothing(tmp_path: Path) -> N
             assert [word for word in words if found_in(tmp_path, word)] == words
             assert erase(wire, "ann") == {"shop": {"decisions": 10, "events": 10}}
             wire.until(lambda: not any(found_in(tmp_path, word) for word in words))
-            wire.until(lambda: found_in(tmp_path, b"2.71828"))  # in the file that took its place
+            other, *_ = wire.run(wire.services.store.decisions("shop", 0, 1))
+            numbers = numbers_of(other.payload)
+            wire.until(lambda: found_in(tmp_path, numbers))  # in the file that took its place
             server.restart()
             wire.until(lambda: wire.get("/readyz").status_code == 200)
             assert wire.policy("windowed")["rewards"] == 30

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.bandits.heads import DisjointRidgeHead, RidgeHead
 from service.bandits.heads.averaged import AveragedHead
-from service.bandits.heads.averaged_rows import Seen
+from service.bandits.heads.averaged_rows import MemberRows
 from service.serving.traffic import chances_of, winner
 from service.state.fold import State
 from service.state.succession import obstacle
@@ -427,7 +427,7 @@ def opinions(log: Log) -> list[np.ndarray]:
     assert isinstance(head, AveragedHead)
     x = state.schema.encode_context({"pet": "dog", "age": 5.0})
     ids = state.candidates.ids
-    seen = Seen(head._rows, learner.view.design(x[None], state.candidates.x), len(ids))
+    seen = MemberRows(head._rows, learner.view.design(x[None], state.candidates.x), len(ids))
     places = np.array([head._arms.by_name[arm] - 1 for arm in ids])
     return [
         np.array(member.predict(seen, places, head.rewards.level, head.settled))

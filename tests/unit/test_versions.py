@@ -251,11 +251,11 @@ def test_a_cut_artifact_is_damaged_and_one_of_another_schema_unknown() -> None:
 def history_of(log: Log, count: int) -> TrainingSet:
     """The first rewards of `rewarded`, as they are read from the log."""
     learner = log.state.learners["p"]
-    memory = Memory(log.state.schema.width)
+    memory = Memory(log.state.schema.layout)
     for position, (event, _) in enumerate(log.records[1 : count + 1], 2):
         assert isinstance(event, Learned)
         for one in learner.outcomes(event):
-            memory.add(position, event.decision, one.settled)
+            memory.add(position, event.decision, one)
     without = frozenset({"left out"})
     return TrainingSet(memory, None, 1, without, rewards=count, watermark=count + 1)
 
