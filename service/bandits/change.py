@@ -18,18 +18,18 @@ SHIFT = 0.8
 FALSE_ALARMS = 1e-5
 """A settlement, in all strata together, for normal residuals: one in a hundred thousand."""
 
-CLIP = 3.0
+OUTLIER = 3.0
 """Residuals count for at most so many standard deviations: one outlier is no change."""
 
-WARM_UP = 30.0
+TESTED_FROM = 30.0
 """Settlements of a stratum before its residuals are tested: their scale has to be known."""
 
-WIDEST, PRIOR = 0.5, 10.0
+WIDEST, PRIOR_SETTLEMENTS = 0.5, 10.0
 """The widest noise that rewards in a range of 1 can have, and the settlements that it weighs in the
 scale of a stratum: a few residuals near 0 are no scale, by which the next larger ones would be a
 change."""
 
-QUIET = 500
+QUIET_SETTLEMENTS = 500
 """Settlements after a change before the next can be found: the head learns anew, and its residuals
 say how far it has come."""
 
@@ -65,14 +65,14 @@ class Detector:
         quiet = self._quiet > 0
         self._quiet[quiet] -= 1
         self._since[:, quiet] = position + 1
-        tested = active & (self._seen > WARM_UP) & ~quiet
+        tested = active & (self._seen > TESTED_FROM) & ~quiet
         if not tested.any():
             return
         size = np.where(tested, self._mass / np.maximum(self._seen, 1), 1.0)  # mean x_j^2
-        squares = self._squares / size + PRIOR * WIDEST**2
-        noise = np.sqrt(squares / (self._seen + PRIOR))
+        squares = self._squares / size + PRIOR_SETTLEMENTS * WIDEST**2
+        noise = np.sqrt(squares / (self._seen + PRIOR_SETTLEMENTS))
         share = np.where(tested, x / np.sqrt(size), 0.0)
-        step = SHIFT * np.clip(residual / noise, -CLIP, CLIP) * share
+        step = SHIFT * np.clip(residual / noise, -OUTLIER, OUTLIER) * share
         moved = self._sums + np.stack([step, -step]) - 0.5 * (SHIFT * share) ** 2
         restarts = moved <= 0
         self._sums = np.where(restarts, 0.0, moved)
@@ -100,7 +100,7 @@ class Detector:
         """Start scales and evidence anew, since a change was acted on."""
         for sums in (self._mass, self._seen, self._squares, self._sums):
             sums[:] = 0.0
-        self._quiet[:] = QUIET
+        self._quiet[:] = QUIET_SETTLEMENTS
         self._since[:] = position + 1
 
     def arrays(self) -> dict[str, Stored]:

@@ -56,7 +56,7 @@ def widths(root: Array, phi: Array) -> Array:  # (m, m) lower, (n, m) -> (n,)
     return np.asarray(np.sqrt(np.einsum("nm,nm->n", half, half)))
 
 
-ROUNDING = 10 * np.finfo(float).eps
+EIGENVALUE_ROUNDING = 10 * np.finfo(float).eps
 """Rounding of an eigenvalue, for each row of the matrix, as a share of the largest."""
 
 
@@ -90,7 +90,7 @@ def spectrum_of(values: Array, ridge: float) -> Spectrum:  # (m,)
     1e5 have lost their digits.
     """
     smallest, largest = float(values.min()), float(values.max())
-    doubt = ROUNDING * len(values) * largest
+    doubt = EIGENVALUE_ROUNDING * len(values) * largest
     if abs(smallest - ridge) <= doubt or smallest <= doubt:
         smallest = ridge
     known = values[values - ridge > doubt] - ridge

@@ -97,7 +97,7 @@ class Memory:
         self.keep(np.array(self.positions) >= first)
 
     def limited(self, limit: int | None) -> "Memory":
-        """The same with another limit, kept to it."""
+        """Set another limit, keep to it, and return the memory."""
         self.limit = limit
         self.trim()
         return self
@@ -111,7 +111,7 @@ class Memory:
         self.keep(~(touched & (np.array(self.positions) < since)))
 
     def forget(self, keys: Collection[str]) -> None:
-        """The settlements of these decisions."""
+        """Forget the settlements of these decisions."""
         gone = set(keys)
         if not gone.isdisjoint(self.keys):
             self.keep(np.array([key not in gone for key in self.keys]))

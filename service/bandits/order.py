@@ -28,7 +28,7 @@ WINDOW = 200
 LATE, PROMPT = 0.25, 0.125
 """The share from which on rewards wait, and below which they no longer do."""
 
-LEAST = 16
+LEAST_COUNT = 16
 """Settlements before that share says something."""
 
 EARLY = 256
@@ -48,7 +48,7 @@ Batch = tuple[str, list[Outcome]]
 """A decision, and what is learned of it."""
 
 Key = tuple[str, str]
-"""Of a settlement: decision and arm."""
+"""Decision and arm of a settlement."""
 
 
 class Settlement(Protocol):
@@ -122,7 +122,7 @@ class DecisionOrder:
         if self.early:
             self._count(defaulted)
             self._keep(event.decision, due, found, defaulted=defaulted)
-            if self.late >= LATE and self.count >= LEAST:
+            if self.late >= LATE and self.count >= LEAST_COUNT:
                 self.waits, self.early = True, 0
                 return True, self._released()
             self._pass(due)
@@ -162,7 +162,7 @@ class DecisionOrder:
             self._kept, self._queue = {}, []
 
     def _released(self) -> list[Batch]:
-        """What is in order now."""
+        """Release what is in order now."""
         released = list[tuple[str, Outcome]]()
         while self._queue and len(released) < AT_ONCE:
             due, number, key = self._queue[0]

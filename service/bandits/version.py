@@ -29,7 +29,7 @@ from service.features.view import View
 WIDE = 512
 """Columns of a head beyond which its spectrum takes longer than others should wait."""
 
-NEGLIGIBLE = 1e-12
+NEGLIGIBLE_SHARE = 1e-12
 """A settlement that decayed to this share of itself is no longer corrected."""
 
 
@@ -131,7 +131,7 @@ class Version:
     # -- score ---------------------------------------------------------------------------------
 
     def offset(self, phi: Array) -> Array:  # (n, m) -> (n,)
-        """The net's own output, where the head holds the rest of the reward."""
+        """Return the net's own output, where the head holds the rest of the reward."""
         return self.encoder.predict(phi) if self.predicts else np.zeros(len(phi))
 
     def expected(self, phi: Array, arms: Sequence[str]) -> Array:  # (n, m) -> (n,)
@@ -189,7 +189,7 @@ class Version:
         return batches
 
     def fold(self, position: int, key: str, outcomes: Sequence[Outcome]) -> None:
-        """The outcomes of one decision, `key`, learned at one log position."""
+        """Learn the outcomes of one decision, `key`, at one log position."""
         if self.head is None or not outcomes or key in self.without:
             return
         for outcome in outcomes:
@@ -260,7 +260,7 @@ class Version:
             self.memory = None
 
     def _teach(self, head: Head, memory: Memory, count: int) -> None:
-        """Imports are as other settlements to late members."""
+        """Teach late members some of what is remembered, imports as other settlements."""
         start, stop = memory.read, min(memory.read + count, len(memory))
         phi = self.phi(memory.rows[start:stop])
         arms, keys = memory.arms, memory.keys
@@ -279,8 +279,8 @@ class Version:
             self.memory = None
 
     def with_copied_head(self) -> "Version":
-        """A twin with a copy of the head from its sums, for a thread: the fold goes on, and a head
-        caches."""
+        """Return a twin with a copy of the head from its sums, for a thread: the fold goes on, and
+        a head caches."""
         twin = copy(self)
         twin.head = self._new_head()
         if twin.head is not None and self.head is not None:
@@ -306,7 +306,7 @@ class Version:
             if times and self.head is not None:
                 self.head.decay(self._share**times)
                 self.decays += [position] * times
-                while self._share ** len(self.decays) < NEGLIGIBLE:
+                while self._share ** len(self.decays) < NEGLIGIBLE_SHARE:
                     self.begins = self.decays.pop(0) + 1
         elif self.memory is not None and self.memory.overfull:
             self.memory.trim()

@@ -11,7 +11,7 @@ from service.features.schema import Array, Schema, width
 from service.features.view import View
 
 Index = npt.NDArray[np.intp]
-Number = TypeVar("Number", bound=np.generic)
+ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 
 def base_meanings(schema: Schema) -> list[tuple[Hashable, ...]]:
@@ -60,8 +60,8 @@ def places(old: Sequence[Hashable], new: Sequence[Hashable]) -> Index:
 
 
 def taken(
-    array: npt.NDArray[Number], index: Index, fill: npt.ArrayLike = 0
-) -> npt.NDArray[Number]:  # (..., n) -> (..., k)
+    array: npt.NDArray[ScalarT], index: Index, fill: npt.ArrayLike = 0
+) -> npt.NDArray[ScalarT]:  # (..., n) -> (..., k)
     """Return the columns at these places; `fill` in those that were not there."""
     found = np.empty((*array.shape[:-1], len(index)), array.dtype)
     found[:] = fill

@@ -33,13 +33,13 @@ a single reward would make A infinite."""
 LARGEST_MEASURED = 1e15
 """Limit of a number whose scale is measured. Policies standardise and clip it."""
 
-Encoder = Callable[[object, Array, list[str]], str]
+FeatureEncoder = Callable[[object, Array, list[str]], str]
 """Fills the columns of one feature in x and adds its name to the clipped ones where its value lies
 beyond its clip. Returns the fault in the value, or ''."""
 
 
 def width(feature: Feature) -> int:
-    """Number of columns."""
+    """Count the columns of a feature."""
     match feature:
         case Numeric() | Boolean():
             return 1
@@ -86,7 +86,7 @@ def _limit(feature: Numbers) -> float:
     return LARGEST if feature.has_bounds else CLIP
 
 
-def _encoder(name: str, feature: Feature, columns: slice) -> Encoder:
+def _encoder(name: str, feature: Feature, columns: slice) -> FeatureEncoder:
     match feature:
         case Numeric():
             return _number_encoder(name, feature, columns.start)
@@ -98,7 +98,7 @@ def _encoder(name: str, feature: Feature, columns: slice) -> Encoder:
             return _category_encoder(name, feature, columns.start)
 
 
-def _number_encoder(name: str, feature: Numeric, column: int) -> Encoder:
+def _number_encoder(name: str, feature: Numeric, column: int) -> FeatureEncoder:
     center, scale, limit = feature.center or 0.0, feature.scale or 1.0, _limit(feature)
     bounded = feature.min is not None or feature.max is not None
     clips = _clips(feature)
@@ -124,7 +124,7 @@ def _number_encoder(name: str, feature: Numeric, column: int) -> Encoder:
     return encode
 
 
-def _vector_encoder(name: str, feature: Vector, columns: slice) -> Encoder:
+def _vector_encoder(name: str, feature: Vector, columns: slice) -> FeatureEncoder:
     center, scale, limit = feature.center or 0.0, feature.scale or 1.0, _limit(feature)
     bounded = feature.min is not None or feature.max is not None
     clips = _clips(feature)
@@ -168,7 +168,7 @@ def _too_far(scaled: float, limit: float) -> str:
     return f"must lie within {limit:g} of its center, in units of its scale"
 
 
-def _boolean_encoder(column: int) -> Encoder:
+def _boolean_encoder(column: int) -> FeatureEncoder:
     def encode(given: object, x: Array, _: list[str]) -> str:
         if not isinstance(given, bool):
             return "must be true or false"
@@ -178,7 +178,7 @@ def _boolean_encoder(column: int) -> Encoder:
     return encode
 
 
-def _category_encoder(name: str, feature: Categorical | Hashed, start: int) -> Encoder:
+def _category_encoder(name: str, feature: Categorical | Hashed, start: int) -> FeatureEncoder:
     index: Callable[[str], int | None]
     values = list[str]()
     if isinstance(feature, Hashed):
@@ -208,7 +208,7 @@ def _category_encoder(name: str, feature: Categorical | Hashed, start: int) -> E
 
 
 def _bucket(name: str, value: str, buckets: int) -> int:
-    """A bucket that is the same on every machine and in every version."""
+    """Return a bucket that is the same on every machine and in every version."""
     digest = hashlib.blake2b(value.encode(), key=name.encode()[:64], digest_size=8).digest()
     return int.from_bytes(digest, "big") % buckets
 
@@ -265,7 +265,7 @@ class SideEncoder:
         return x
 
     def column_name(self, column: int) -> str:
-        """The meaning of a column, for people: `persona=cat_connoisseur`, `age`, `embedding[3]`."""
+        """Describe a column for people: `persona=cat_connoisseur`, `age`, `embedding[3]`."""
         for name, columns in self.columns.items():
             if columns.start <= column < columns.stop:
                 feature, within = self.features[name], column - columns.start

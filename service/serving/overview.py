@@ -23,7 +23,7 @@ from service.serving.admin import find
 from service.state.decisions import series_of
 from service.state.fold import State
 from service.state.learner import Learner
-from service.state.reward_statistics import RewardSums, interval
+from service.state.reward_statistics import RewardTotals, interval
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -211,7 +211,7 @@ class Overview:
         impressions, rules, arms = float(sums[0].sum()), state.definition.reward, []
         for row in ordered[page.offset : page.offset + page.limit].tolist():
             count, total, squares = sums[:, row].tolist()
-            own = RewardSums(0, int(count), total, squares)
+            own = RewardTotals(0, int(count), total, squares)
             arms.append(
                 {
                     "arm": ids[row],

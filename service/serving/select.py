@@ -35,7 +35,7 @@ LONG_S = 0.005
 TURN_S = 0.005
 """Expected time for the decisions of one turn of the event loop; the rest has the next turn."""
 
-PATIENCE_SECONDS, ENOUGH = 0.002, 16
+PATIENCE_SECONDS, WAITING_ENOUGH = 0.002, 16
 """Longest wait of a request for the end of a commit, and the number of requests that ends it."""
 
 Choice = tuple[Array, Slate]
@@ -167,7 +167,7 @@ class Selector:
                 self._alarm = loop.call_later(PATIENCE_SECONDS, self._decide_waiting)
         decided: asyncio.Future[Decided] = loop.create_future()
         self._waiting.append(_Waiting(request, envelope, decided))
-        if self._alarm is not None and len(self._waiting) == ENOUGH:
+        if self._alarm is not None and len(self._waiting) == WAITING_ENOUGH:
             loop.call_soon(self._decide_waiting)
         return decided
 

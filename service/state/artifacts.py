@@ -11,7 +11,7 @@ from service.state import codec
 from service.state.learner import Learner
 
 SNAPSHOT_SCHEMA = 4
-"""Of snapshots and artifacts. Raise it with every change of their meta or arrays."""
+"""Schema of snapshots and artifacts. Raise it with every change of their meta or arrays."""
 
 
 def read_artifact(learner: Learner, artifact: bytes) -> Version:

@@ -14,7 +14,7 @@ from msgspec import structs
 from service.errors import Damaged
 from service.features.row import Row
 from service.features.schema import Array
-from service.state.events import SCHEMA, Features, expect_known
+from service.state.events import SCHEMA, FeatureValues, expect_known
 
 IMPORTED = "imported/0@0"
 """`model_version` of a decision from another system: nothing of it can be derived."""
@@ -87,9 +87,9 @@ class Decision(
     model_version: str
     schema_version: int
     unit: str | None
-    context: Features
+    context: FeatureValues
     arms: list[str]
-    inline: dict[str, Features]
+    inline: dict[str, FeatureValues]
     probabilities: list[float]
     seed: int
     bank: int

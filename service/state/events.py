@@ -14,11 +14,11 @@ import msgspec
 from service.bandits.outcome import Outcome as Outcome
 from service.errors import Damaged, NotLoggable, UnknownSchema
 
-Features = dict[str, Any]
+FeatureValues = dict[str, Any]
 """Values by name, as in JSON."""
 
 STARTED_BY = "forage serve"
-"""In place of a key: a service that defines the experiments of its files when it starts."""
+"""Author, in place of a key, where a service defines the experiments of its files as it starts."""
 
 SCHEMA = 4
 """The schema of events and decision rows. Raise it with every change of either."""
@@ -27,7 +27,8 @@ SCHEMA = 4
 class Event(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
 ):
-    """at: unix seconds of writing; the largest is the log time of the experiment."""
+    """A record of the log. at: unix seconds of writing; the largest is the log time of the
+    experiment."""
 
     at: float
 
@@ -42,7 +43,8 @@ class Change(Event, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ExperimentDefined(Change, frozen=True, kw_only=True, tag="ExperimentDefined"):
-    """definition: a `definition.experiment.Definition` as JSON."""
+    """A definition, the first or another. definition: a `definition.experiment.Definition` as
+    JSON."""
 
     revision: int
     schema_version: int
@@ -62,7 +64,7 @@ class PolicyReset(Change, frozen=True, kw_only=True, tag="PolicyReset"):
 
 class ArmUpserted(Change, frozen=True, kw_only=True, tag="ArmUpserted"):
     arm: str
-    features: Features
+    features: FeatureValues
 
 
 class ArmRemoved(Change, frozen=True, kw_only=True, tag="ArmRemoved"):
@@ -238,7 +240,7 @@ AnyEvent = ChangingEvent | Activated | Imported | Skipped | LogTruncated | Tombs
 
 
 class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """crc: CRC-32 of the body, starting from the schema's number."""
+    """An event as it is stored. crc: CRC-32 of the body, starting from the schema's number."""
 
     schema: int
     body: msgspec.Raw = msgspec.field(name="event")

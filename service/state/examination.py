@@ -27,7 +27,7 @@ docs/decisions/16-where-users-look.md:
 | C_ak      | `rewards`     | rewards of arm a in slot k, each scaled to [0, 1]                 |
 | P_ak      | `predicted`   | sum of the predictions g, (arms, slots)                           |
 | I_k       |               | sum_a C_ak (1 - C_ak / C_a), information on ln theta_k, in clicks |
-| bound     | `lower`       | theta_k exp(-Z / sqrt(1 + I_k))                                   |
+| bound     | `lower`       | theta_k exp(-3 / sqrt(1 + I_k))                                   |
 """
 
 from collections.abc import Mapping
@@ -39,19 +39,19 @@ from service.bandits.heads.base import Meta, NameIndex, Stored, pack_names, unpa
 from service.bandits.linalg import Array
 
 LARGEST_CHANCE = 0.99
-"""Of a click, as a weight takes it: a prediction above 1 would have no miss count."""
+"""Largest chance of a click in a weight: a prediction above 1 would have no miss count."""
 
 SMALLEST = 1e-3
-"""Of theta: a slot that nobody has clicked in can become known."""
+"""Least theta: a slot that nobody has clicked in can become known."""
 
-Z = 3.0
+CAUTION = 3.0
 """Standard errors of ln theta below it that the bound lies."""
 
 ARMS = 1_000
 """Arms with a row of their own, the first ones; row 0 is that of all others."""
 
 PASSES = 30
-"""Of the proportional fitting of r and theta (Deming, Stephan 1940)."""
+"""Passes of the proportional fitting of r and theta (Deming, Stephan 1940)."""
 
 SOLVED_EVERY = 100
 """Chances are solved again after a hundredth more settlements."""
@@ -79,14 +79,14 @@ class Examination:
         self.likely, self._lower = [1.0], [1.0]
 
     def lower(self, slot: int) -> float:
-        """The lower bound of theta in a slot, from 1 on."""
+        """Return the lower bound of theta in a slot, from 1 on."""
         if slot <= len(self._lower):
             return self._lower[slot - 1]
-        return first_chance(slot) * float(np.exp(-Z))
+        return first_chance(slot) * float(np.exp(-CAUTION))
 
     def learn(self, arm: str | None, slot: int, reward: float, predicted: float) -> None:
-        """A first reward in a slot, scaled to [0, 1], and what was predicted. arm: None for one
-        outside the catalogue."""
+        """Count a first reward in a slot, scaled to [0, 1], and what was predicted. arm: None for
+        one outside the catalogue."""
         row = self._row(arm)
         self._reserve(row + 1, slot)
         self.rewards[row, slot - 1] += reward
@@ -98,7 +98,7 @@ class Examination:
             self._solve()
 
     def correct(self, arm: str | None, slot: int, reward: float, was: float) -> None:
-        """A reward in a slot that changed."""
+        """Count a reward in a slot that changed."""
         row = self._row(arm)
         self._reserve(row + 1, slot)
         self.rewards[row, slot - 1] = max(self.rewards[row, slot - 1] + reward - was, 0.0)
@@ -133,7 +133,7 @@ class Examination:
             likely = (by_slot + click * first) / (factor @ predicted + click)
             likely = np.clip(likely, SMALLEST, 1.0)
             likely[0] = 1.0
-        lower = likely * np.exp(-Z / np.sqrt(1 + self._information(rewards, by_arm) / click))
+        lower = likely * np.exp(-CAUTION / np.sqrt(1 + self._information(rewards, by_arm) / click))
         lower[0] = 1.0
         self.likely, self._lower = likely.tolist(), lower.tolist()
 
@@ -161,7 +161,7 @@ class Examination:
 
     @classmethod
     def restore(cls, meta: Meta, arrays: Mapping[str, Stored]) -> "Examination":
-        """The inverse of `dump`."""
+        """Do the inverse of `dump`."""
         found = cls()
         found._rows = NameIndex(unpack_names(arrays["arms"]))
         found.rewards, found.predicted = arrays["rewards"].copy(), arrays["predicted"].copy()

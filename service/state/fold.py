@@ -30,7 +30,7 @@ from service.state.events import (
     Erased,
     ExperimentDefined,
     ExperimentDeleted,
-    Features,
+    FeatureValues,
     Imported,
     Learned,
     LogTruncated,
@@ -43,7 +43,7 @@ from service.state.events import (
 )
 from service.state.examination import Examination
 from service.state.learner import Learner
-from service.state.reward_statistics import ArmRewardSums, RewardSums
+from service.state.reward_statistics import ArmRewardSums, RewardTotals
 from service.state.snapshot import Snapshot
 from service.state.succession import obstacle, succeed
 
@@ -87,9 +87,9 @@ class State:
         self.definition: Definition
         self.schema: Schema
         self.earlier: dict[int, Earlier] = {}
-        self.arms: dict[str, Features] = {}
+        self.arms: dict[str, FeatureValues] = {}
         self.learners: dict[str, Learner] = {}
-        self.reward_sums: dict[str, RewardSums] = {}
+        self.reward_sums: dict[str, RewardTotals] = {}
         self.arm_reward_sums: dict[str, ArmRewardSums] = {}
         self.rows: dict[str, Array] = {}
         self.changes = 0
@@ -246,7 +246,7 @@ class State:
         self.definition, self.schema, self.learners = definition, schema, learners
         self.revision, self.schema_version = event.revision, event.schema_version
         self.reward_sums = {
-            name: self.reward_sums.get(name, RewardSums(position)) for name in learners
+            name: self.reward_sums.get(name, RewardTotals(position)) for name in learners
         }
         self.arm_reward_sums = {
             name: self.arm_reward_sums.get(name, ArmRewardSums(position)) for name in learners
@@ -304,7 +304,7 @@ class State:
         return structs.replace(event, schema_version=self.schema_version, settled=settled)
 
     def present_columns(self, event: ChangeDetected) -> list[int]:
-        """Base columns of the present schema that the event names."""
+        """Return the base columns of the present schema that the event names."""
         if event.schema_version == self.schema_version:
             return event.columns
         earlier = self.earlier.get(event.schema_version)
@@ -460,7 +460,7 @@ class State:
                 state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
                 by_arm = part(arrays, f"arms.{index}.")
                 state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
-        state.reward_sums = {name: RewardSums(**tally) for name, tally in meta["tallies"].items()}
+        state.reward_sums = {name: RewardTotals(**tally) for name, tally in meta["tallies"].items()}
         state.position, state.revision = meta["position"], meta["revision"]
         state.schema_version, state.first_schema = meta["schema_version"], meta["first_schema"]
         layouts = part(arrays, "layouts.")

@@ -69,7 +69,7 @@ def footprint(
 
 
 def footprint_of(state: State) -> dict[str, int]:
-    """Of the present state."""
+    """Estimate the memory of the present state, by part."""
     return footprint(state.definition, len(state.arms), heads_of(state), twins_of(state))
 
 
@@ -89,7 +89,7 @@ def _heads(state: State) -> dict[str, Head]:
 
 
 def expect_room(quota: int, state: State, definition: Definition, arms: int) -> None:
-    """Raises Invalid where an experiment would exceed the quota and its present memory."""
+    """Raise Invalid where an experiment would exceed the quota and its present memory."""
     parts = footprint(definition, arms, 0 if state.deleted else heads_of(state), twins_of(state))
     wanted = sum(parts.values())
     if wanted <= quota or (not state.deleted and wanted <= sum(footprint_of(state).values())):
@@ -102,7 +102,7 @@ def expect_room(quota: int, state: State, definition: Definition, arms: int) -> 
 
 
 def decision_bytes(version: Version, draws: int, arms: int, slots: int) -> float:
-    """Of one decision. draws: that its rule ranks arms by."""
+    """Estimate the memory of one decision. draws: that its rule ranks arms by."""
     head = version.head
     each = 2 * version.view.width + version.columns
     if version.encoder.masks:

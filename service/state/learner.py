@@ -140,7 +140,8 @@ class Learner:
     # -- parts ---------------------------------------------------------------------------------
 
     def _versions(self, position: int | None = None) -> list[Version]:
-        """The active version, and a staged one; with a position: if it follows up to there."""
+        """Return the active version, and a staged one; with a position: if it follows up to
+        there."""
         staged = self.staged
         if staged is None or (position is not None and staged.folded_to != position - 1):
             return [self.active]
@@ -163,7 +164,7 @@ class Learner:
         return self.settings.window or (REMEMBERED if self.settings.change else None)
 
     def _masked(self, encoder: Encoder, number: int) -> Encoder:
-        """With the dropout masks of a version, where the policy has any."""
+        """Add the dropout masks of a version, where the policy has any."""
         net = self.policy.net
         if net is None or not net.masks or encoder.trained is None:
             return encoder
@@ -171,7 +172,7 @@ class Learner:
         return replace(encoder, masks=masks)
 
     def version(self, number: int, encoder: Encoder) -> Version:
-        """A version with an empty head."""
+        """Make a version with an empty head."""
 
         def head(encoder: Encoder, span: float) -> Head | None:
             make = self.policy.head
@@ -219,7 +220,7 @@ class Learner:
         return version
 
     def trained(self, network: Network, output: tuple[Array, Array]) -> Encoder:
-        """An encoder with a fitted net beside this policy's cold one."""
+        """Return an encoder with a fitted net beside this policy's cold one."""
         return replace(
             self._cold_encoder,
             trained=network,
@@ -258,7 +259,7 @@ class Learner:
 
     @cached_property
     def _directions(self) -> Bank:
-        """For rules that draw nothing."""
+        """Bank of search directions, for rules that draw nothing."""
         return Bank(64, self._key(0))
 
     # -- learn ---------------------------------------------------------------------------------
@@ -267,7 +268,8 @@ class Learner:
         return policy == self.name or self.settings.learns_from == "all"
 
     def outcomes(self, event: Learned) -> list[Outcome]:
-        """What this policy learns from an event. An arm outside the catalogue gets no own head."""
+        """Return what this policy learns from an event. An arm outside the catalogue gets no head
+        of its own."""
         if not self.learns_from(event.policy):
             return []
         found = event.settled
@@ -402,7 +404,7 @@ class Learner:
         return {**meta, "born": self.born}, arrays
 
     def restored(self, meta: Meta, arrays: Mapping[str, Stored]) -> Version:
-        """The inverse of `describe`. Raises KeyError or ValueError where it is no such version."""
+        """Do the inverse of `describe`. Raises KeyError or ValueError where it is no version."""
         encoder = self._cold_encoder
         if network := part(arrays, "net."):
             encoder = self.trained(
@@ -434,7 +436,7 @@ class Learner:
         }, arrays
 
     def load(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
-        """The inverse of `dump`, bit for bit."""
+        """Do the inverse of `dump`, bit for bit."""
         self.births, self.born_at = list(meta["births"]), int(meta["born_at"])
         self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])
         self.retrain, self.history = meta["retrain"], list(meta["history"])

@@ -12,7 +12,7 @@ from service.bandits.heads.base import Stored, pack_names, unpack_names
 from service.definition.experiment import RewardRules
 from service.state.events import Outcome
 
-Z = 1.96
+INTERVAL_DEVIATIONS = 1.96
 """Standard errors on either side of a 95 percent interval."""
 
 MOST_ARMS = 100_000
@@ -21,7 +21,7 @@ ever more, so that those of retired arms go first."""
 
 
 @dataclass
-class RewardSums:
+class RewardTotals:
     """Rewards settled by one policy, from a log position on: count, sum, sum of squares."""
 
     begins: int
@@ -41,11 +41,11 @@ class RewardSums:
 
 
 def counted(outcome: Outcome) -> int:
-    """The change of the number of settled arms."""
+    """Return the change of the number of settled arms."""
     return (outcome.was is None) - outcome.withdrawn
 
 
-def spread(sums: RewardSums, rules: RewardRules) -> tuple[float, float]:
+def spread(sums: RewardTotals, rules: RewardRules) -> tuple[float, float]:
     """Center and half of a 95 percent interval of the mean reward. count > 0.
 
     Agresti & Coull (1998) add observations, here two at each end of the reward's range: without
@@ -56,11 +56,11 @@ def spread(sums: RewardSums, rules: RewardRules) -> tuple[float, float]:
     n = sums.count + len(added)
     mean = (sums.total + sum(added)) / n
     squares = (sums.squares + sum(end * end for end in added)) / n
-    return mean, Z * sqrt(max(squares - mean * mean, 0.0) / n)
+    return mean, INTERVAL_DEVIATIONS * sqrt(max(squares - mean * mean, 0.0) / n)
 
 
-def interval(sums: RewardSums, rules: RewardRules) -> list[float] | None:
-    """The interval within the range of rewards; None without rewards."""
+def interval(sums: RewardTotals, rules: RewardRules) -> list[float] | None:
+    """Return the interval within the range of rewards; None without rewards."""
     if sums.count == 0:
         return None
     mean, half = spread(sums, rules)
@@ -118,7 +118,7 @@ class ArmRewardSums:
         self._totals, self._squares = array("d", totals.tolist()), array("d", squares.tolist())
 
     def columns(self) -> npt.NDArray[np.float64]:  # (3, len(rows))
-        """Counts, sums and sums of squares, by row."""
+        """Return counts, sums and sums of squares, by row."""
         return np.array([self._counts, self._totals, self._squares], dtype=float)
 
     # -- snapshots -----------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class ArmRewardSums:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, Stored]) -> "ArmRewardSums":
-        """The inverse of `arrays`."""
+        """Do the inverse of `arrays`."""
         found = cls(int(arrays["begins"][0]))
         names = unpack_names(arrays["names"])
         found._replace(names, arrays["counts"], arrays["totals"], arrays["squares"])

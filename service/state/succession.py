@@ -95,7 +95,7 @@ def _rows(
 
 
 def _strata(learner: Learner, meanings: Meanings) -> Meanings:
-    """What the sums of a detector are of: all visits, then a column each."""
+    """Return what the sums of a detector are of: all visits, then a column each."""
     assert learner.detector is not None
     return [None, *(meanings[column] for column in learner.detector.columns)]
 

@@ -9,26 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-LEFT = frozenset(
-    {
-        "CLIP",
-        "ENOUGH",
-        "Encoder",
-        "Features",
-        "LEAST",
-        "NEGLIGIBLE",
-        "Number",
-        "PRIOR",
-        "QUIET",
-        "ROUNDING",
-        "RewardSums",
-        "TINY",
-        "WARM_UP",
-        "Z",
-    }
-)
-"""Names that the bandits, the features and the state still give to two things. Add none."""
-
 
 def definitions(module: str, source: str) -> Iterator[tuple[str, str]]:
     """Yield the public classes, aliases and constants of a module, each with what it stands for:
@@ -62,9 +42,7 @@ def test_a_name_means_one_thing_in_all_modules() -> None:
         for path in sorted((ROOT / "service").rglob("*.py"))
     }
     found = duplicates(modules)
-    new = {name: places for name, places in found.items() if name not in LEFT}
-    assert not new, "give each thing a name that says what it is"
-    assert set(found) >= LEFT, "renamed: remove it from LEFT"
+    assert not found, "give each thing a name that says what it is"
 
 
 @pytest.mark.parametrize(

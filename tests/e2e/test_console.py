@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from service.definition.experiment import RewardRules
-from service.state.reward_statistics import RewardSums, interval
+from service.state.reward_statistics import RewardTotals, interval
 from tests.cli.forage import Serving, environment, serving, started
 from tests.e2e.conftest import Console
 from tests.support.evaluated import stop, workers
@@ -120,10 +120,10 @@ def test_the_console_reads_the_ctr_of_the_replays_report(
 def test_the_browsers_interval_is_the_services(service: Serving, page: "Page") -> None:
     page.goto(service.url)
     for tally, rules in (
-        (RewardSums(0, 1, 1.0, 1.0), RewardRules()),
-        (RewardSums(0, 40, 12.5, 9.25), RewardRules()),
-        (RewardSums(0, 40, 12.5, 900.0), RewardRules(range=(-2.0, 6.0))),
-        (RewardSums(0, 40, 125.0, 900.0), RewardRules(aggregation="sum")),
+        (RewardTotals(0, 1, 1.0, 1.0), RewardRules()),
+        (RewardTotals(0, 40, 12.5, 9.25), RewardRules()),
+        (RewardTotals(0, 40, 12.5, 900.0), RewardRules(range=(-2.0, 6.0))),
+        (RewardTotals(0, 40, 125.0, 900.0), RewardRules(aggregation="sum")),
     ):
         scale = {"low": rules.range[0], "high": rules.range[1], "aggregation": rules.aggregation}
         found = page.evaluate(

@@ -5,7 +5,14 @@ from math import log
 import numpy as np
 import pytest
 
-from service.bandits.change import CLIP, FALSE_ALARMS, QUIET, SHIFT, WARM_UP, Detector
+from service.bandits.change import (
+    FALSE_ALARMS,
+    OUTLIER,
+    QUIET_SETTLEMENTS,
+    SHIFT,
+    TESTED_FROM,
+    Detector,
+)
 
 ONE = np.ones(1)
 NOISE = 0.4
@@ -65,7 +72,7 @@ def test_one_outlier_counts_as_three_noises() -> None:
     detector = Detector([], [])
     warm(detector, np.zeros(0), 3_000)
     detector.observe(3_001, np.zeros(0), 10.0)
-    assert CLIP == 3
+    assert OUTLIER == 3
     assert detector.arrays()["sums"][0, 0] == pytest.approx(2.08)
 
 
@@ -128,7 +135,7 @@ def test_thirty_residuals_near_0_are_no_scale() -> None:
     its first residuals would call that 50 noises. With what the range allows it is a fifth of one:
     sqrt(10 / 4 / 40) = 1/4."""
     detector = Detector([], [])
-    for position in range(1, int(WARM_UP) + 1):
+    for position in range(1, int(TESTED_FROM) + 1):
         detector.observe(position, np.zeros(0), 0.001 if position % 2 else -0.001)
     for position in range(31, 131):
         detector.observe(position, np.zeros(0), 0.05)
@@ -143,7 +150,7 @@ def test_after_a_change_none_is_found_for_500_settlements(scale: float) -> None:
     for at in range(1, position + 1):
         detector.observe(at, ONE, 0.5 if at % 2 else -0.5)
     detector.reset(position)
-    assert QUIET == 500
+    assert QUIET_SETTLEMENTS == 500
     for position in range(101, 601):
         detector.observe(position, ONE, scale * (0.5 if position % 2 else -0.5))
         assert not detector.arrays()["sums"].any()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from service.bandits.heads import BetaHead, DisjointRidgeHead, EnsembleHead, RidgeHead
 from service.bandits.heads.ensemble import times
-from service.bandits.version import NEGLIGIBLE
+from service.bandits.version import NEGLIGIBLE_SHARE
 from service.features.row import Row
 from service.state.artifacts import read_artifact
 from service.state.events import Expired, Learned
@@ -154,7 +154,7 @@ def test_a_decayed_head_is_the_weighted_batch_of_its_log(kind: str) -> None:
 def test_what_decayed_to_a_billionth_of_a_thousandth_is_no_longer_corrected() -> None:
     """Halved each settlement: after 39 more it counts 2^-39 = 1.8e-12, after 40 nothing. The
     positions that a head remembers stay as few."""
-    assert 2.0**-40 < NEGLIGIBLE < 2.0**-39
+    assert 2.0**-40 < NEGLIGIBLE_SHARE < 2.0**-39
     policy = {"kind": "linucb", "gamma": 0.5, "decay_every": 1, "features": ["pet x kind"]}
     for further, weight in ((38, 2.0**-39), (39, 0.0), (60, 0.0)):
         log = opened(policy)

@@ -10,7 +10,7 @@ from service.definition.select_request import Envelope, SelectRequest
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.serving.rederive import check_decision
-from service.serving.select import ENOUGH, Answer
+from service.serving.select import WAITING_ENOUGH, Answer
 from service.state.decisions import decode_decision
 from tests.support.service import Wire, serving
 
@@ -107,7 +107,7 @@ def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
     async def ask() -> list[asyncio.Future[Answer]]:
         first = asking.ask()
         await asking.store.begun.wait()
-        return [first, *(asking.ask() for _ in range(ENOUGH - 1))]
+        return [first, *(asking.ask() for _ in range(WAITING_ENOUGH - 1))]
 
     asked = asking.wire.run(ask())
     asking.wire.sleep(0.01)
@@ -117,12 +117,12 @@ def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
         return asking.ask()
 
     asked.append(asking.wire.run(one_more()))
-    asking.wire.until(lambda: asking.decided() == before + 1 + ENOUGH)
+    asking.wire.until(lambda: asking.decided() == before + 1 + WAITING_ENOUGH)
     assert not any(one.done() for one in asked)
     asking.store.gate.set()
     for one in asked:
         assert isinstance(asking.wire.run(one), Answer)
-    assert asking.store.batches == [1, ENOUGH]
+    assert asking.store.batches == [1, WAITING_ENOUGH]
 
 
 def test_a_question_to_an_idle_service_is_decided_at_once(
@@ -158,10 +158,10 @@ def test_what_would_take_too_long_together_is_decided_in_several_turns(
     monkeypatch.setattr(selector, "_decide_batch", decide_batch)
 
     async def ask() -> list[Answer]:
-        return await asyncio.gather(*(asking.ask() for _ in range(ENOUGH)))
+        return await asyncio.gather(*(asking.ask() for _ in range(WAITING_ENOUGH)))
 
     assert all(isinstance(answer, Answer) for answer in asking.wire.run(ask()))
-    assert sizes == [1] * ENOUGH
+    assert sizes == [1] * WAITING_ENOUGH
 
 
 def test_a_request_with_a_key_has_a_batch_of_its_own_where_it_tries_other_arms(

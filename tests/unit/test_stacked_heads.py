@@ -16,7 +16,7 @@ from service.bandits.heads import (
     digest,
 )
 from service.bandits.heads.disjoint import COMMON_NOISE
-from service.bandits.heads.reward_sums import ROUNDING
+from service.bandits.heads.reward_sums import REWARD_ROUNDING
 
 NONE = np.zeros(0)
 observations = st.lists(
@@ -61,7 +61,7 @@ def test_a_stack_equals_heads_apart_but_for_the_noise(
     ]
     left = np.array([s - centred[arm] @ solved[arm] for arm, s in zip(arms, squares, strict=True)])
     variance = sum(squares) / max(len(seen), 1)
-    if sum(squares) <= ROUNDING * np.square(rewards).sum():
+    if sum(squares) <= REWARD_ROUNDING * np.square(rewards).sum():
         variance = 0.2 / (len(seen) + 2)
     expected = noises(held, np.maximum(left, 0), variance)
     np.testing.assert_allclose(noise**2, expected, rtol=1e-6, atol=1e-9)

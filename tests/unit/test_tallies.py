@@ -7,7 +7,7 @@ from service.features.row import Row
 from service.state import reward_statistics
 from service.state.events import Outcome
 from service.state.fold import State
-from service.state.reward_statistics import ArmRewardSums, RewardSums, interval
+from service.state.reward_statistics import ArmRewardSums, RewardTotals, interval
 from tests.unit.folding import Log, shop
 
 
@@ -85,7 +85,7 @@ def test_of_a_catalogue_that_does_not_fit_the_first_arms_are_counted(
 
 def test_an_interval_stays_within_the_range_unless_rewards_are_summed_up() -> None:
     """Four successes of four: (4 + 2) / 8 = 0.75, half 1.96 sqrt(0.75 * 0.25 / 8) = 0.30."""
-    bounds = interval(RewardSums(0, 4, 4, 4), RewardRules())
+    bounds = interval(RewardTotals(0, 4, 4, 4), RewardRules())
     assert bounds == pytest.approx([0.75 - 1.96 * (0.1875 / 8) ** 0.5, 1.0])
-    assert interval(RewardSums(0, 4, 8, 16), RewardRules(aggregation="sum")) == [2.0, 2.0]
-    assert interval(RewardSums(0), RewardRules()) is None
+    assert interval(RewardTotals(0, 4, 8, 16), RewardRules(aggregation="sum")) == [2.0, 2.0]
+    assert interval(RewardTotals(0), RewardRules()) is None

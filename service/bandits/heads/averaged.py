@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from service.bandits.heads.averaged_member import TINY, Member
+from service.bandits.heads.averaged_member import LEAST_VARIANCE, Member
 from service.bandits.heads.averaged_rows import LATE_SPECS, MemberRows, Rows, Spec
 from service.bandits.heads.base import (
     OUTSIDE,
@@ -59,14 +59,14 @@ FIRST_COUNT, CAP, CAP_FADING = 50.0, 2_000.0, 500.0
 """Settlements that the first noise weighs; windows of the noise and of the usual variance. The
 first noise weighs much: standardised errors underestimate the noise while variances are large."""
 
-QUIET = 1e-3
+LEAST_NOISE_SHARE = 1e-3
 """Least noise, as a share of the variance of rewards."""
 
 COMMON, OWN_CAP = 5.0, 500.0
 """Settlements that the common noise weighs in an arm's; window of an arm's own. One noise for all
 would call an arm of dear mistakes certain where the others never vary."""
 
-NEGLIGIBLE = 1e-3
+NEGLIGIBLE_WEIGHT = 1e-3
 """Members below this weight are left out of a decision."""
 
 LATE_MEMBER_ARMS = 64
@@ -118,7 +118,7 @@ class Noises:
     def of_all(self, kind: int, variance: float) -> Array:  # (members,)
         """Return the noise over all arms. variance: of rewards."""
         noise = self.squares[kind] + self.fresh * variance
-        return np.asarray(np.maximum(noise, QUIET * variance)) if kind == 0 else noise
+        return np.asarray(np.maximum(noise, LEAST_NOISE_SHARE * variance)) if kind == 0 else noise
 
     def of_arm(self, kind: int, variance: float, arm: int) -> Array:  # (members,)
         """Return the noise of an arm: at least that of all arms, and what its own errors say."""
@@ -352,7 +352,7 @@ class AveragedHead(Head):
         predicted = [self.members[index].predict(seen, places, level, now) for index in at]
         means, v = np.array(predicted).swapaxes(0, 1)
         noises = self.noises.of_arms(self.rewards.spread**2, places)[at, None]
-        usual_variance = np.maximum(self.noises.usual_variance[at], TINY)
+        usual_variance = np.maximum(self.noises.usual_variance[at], LEAST_VARIANCE)
         mean, width = _sum(shares, means), _sum(shares, np.sqrt(v * noises))
         return mean + self.base, width, _sum(shares / usual_variance, v)
 
@@ -361,7 +361,7 @@ class AveragedHead(Head):
         """The members that count in a decision, and their weights."""
         if self._kept is None:
             weights = self.weights
-            kept = np.flatnonzero(weights > NEGLIGIBLE)
+            kept = np.flatnonzero(weights > NEGLIGIBLE_WEIGHT)
             self._kept = kept, weights[kept] / weights[kept].sum()
         return self._kept
 

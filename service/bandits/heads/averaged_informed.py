@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.bandits.heads.averaged import NEGLIGIBLE, AveragedHead
+from service.bandits.heads.averaged import NEGLIGIBLE_WEIGHT, AveragedHead
 from service.bandits.heads.averaged_rows import MemberRows
 from service.bandits.heads.base import HeadHealth, Observation, Stored, part
 from service.bandits.heads.head import Effects
@@ -61,7 +61,7 @@ class InformedHead(AveragedHead):
         informed = (1.0 - TWIN_SHARE) * exp(min(0.0, -self.against))
         share = informed / (informed + TWIN_SHARE)
         plain = Half(1.0 - share, self.plain, ", without imports")
-        if share < NEGLIGIBLE:
+        if share < NEGLIGIBLE_WEIGHT:
             return [plain._replace(share=1.0)]
         return [Half(share, self, ""), plain]
 

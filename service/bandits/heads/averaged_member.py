@@ -9,7 +9,7 @@ from service.bandits.heads.base import Stored, part
 from service.bandits.heads.recursive import RecursiveRidge, Sums
 from service.bandits.linalg import Array, Index
 
-TINY = 1e-12
+LEAST_VARIANCE = 1e-12
 NONE = np.zeros(0, np.intp)
 
 
@@ -61,7 +61,7 @@ class Member:
             reward, one = self.shared.theta[0]
             mean = mean + residual @ (reward - level * one)
             v = v + self.shared.variances_of(residual, now)
-        return mean, np.maximum(v, TINY)
+        return mean, np.maximum(v, LEAST_VARIANCE)
 
     def weights(self, arm: int, level: float) -> tuple[Array | None, Array | None]:
         """Return the weights of the own and of the shared row: the mean of an arm above the level

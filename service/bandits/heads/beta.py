@@ -19,7 +19,7 @@ from service.bandits.heads.head import Head
 from service.bandits.heads.win_probabilities import TABLE, Value, independent, shares, winners
 from service.bandits.linalg import Index, spectrum_of
 
-PRIOR = 2.0
+PRIOR_COUNT = 2.0
 """alpha + beta before the first reward."""
 
 
@@ -80,7 +80,7 @@ class BetaHead(Head):
     @property
     def held(self) -> float:
         counts = self._counts
-        return max(float(counts.sum()) - PRIOR * len(counts), 0.0)
+        return max(float(counts.sum()) - PRIOR_COUNT * len(counts), 0.0)
 
     def mean(self, phi: Array, arms: Sequence[str]) -> Array:
         counts = self._of(arms)
@@ -92,7 +92,7 @@ class BetaHead(Head):
 
     def evidence(self, arms: Sequence[str]) -> tuple[Array, Array]:
         mean = self.mean(np.empty(0), arms)
-        return self._of(arms).sum(axis=1) - PRIOR, np.asarray(np.sqrt(mean * (1 - mean)))
+        return self._of(arms).sum(axis=1) - PRIOR_COUNT, np.asarray(np.sqrt(mean * (1 - mean)))
 
     def draw(self, phi: Array, arms: Sequence[str], bank: Bank) -> Array:
         return np.array([self._draw_arm(arm, bank) for arm in arms]).T
@@ -143,8 +143,8 @@ class BetaHead(Head):
     def health(self) -> HeadHealth:
         """Return the health of diag(alpha + beta), a direction an arm that has rewards."""
         totals = self._counts.sum(axis=1)
-        spectra = [spectrum_of(totals, PRIOR)] if len(totals) else []
-        return HeadHealth.of_worst(spectra, PRIOR, self.held, 0.0)
+        spectra = [spectrum_of(totals, PRIOR_COUNT)] if len(totals) else []
+        return HeadHealth.of_worst(spectra, PRIOR_COUNT, self.held, 0.0)
 
     def arrays(self) -> dict[str, Array]:
         return {"arms": pack_names(self._rows.by_name), "counts": self._counts.copy()}

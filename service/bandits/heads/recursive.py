@@ -13,8 +13,8 @@ from scipy.linalg import blas, lapack
 from service.bandits.heads.base import Stored
 from service.bandits.linalg import Array, Index
 
-DUE, LEAST = 0.95, 0.03
-"""Forgetting is carried out once what is left falls below DUE, and leaves LEAST at least."""
+DUE, LEAST_SHARE = 0.95, 0.03
+"""Forgetting is carried out once what is left falls below DUE, and leaves LEAST_SHARE at least."""
 
 STEP = 0.5
 """Least share that one step of forgetting leaves: it solves for 2 m (1 - g) rows."""
@@ -102,7 +102,7 @@ class RecursiveRidge:
         left, m = self.gamma ** float(now - self.last[arm]), self.columns
         if left > DUE:
             return
-        left, self.last[arm] = max(left, LEAST), now
+        left, self.last[arm] = max(left, LEAST_SHARE), now
         while left < 1.0 - 1e-12:
             g = max(left, STEP)
             left /= g

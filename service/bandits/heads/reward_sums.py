@@ -7,7 +7,7 @@ import numpy as np
 from service.bandits.heads.base import fewer
 from service.bandits.linalg import Array
 
-ROUNDING = 1e-12
+REWARD_ROUNDING = 1e-12
 """Share of the sum of squares that rounding may leave where all rewards are equal."""
 
 FIRST_VARIANCE, FIRST_WEIGHT = 0.1, 2.0
@@ -56,7 +56,7 @@ class RewardSums:
     def spread(self) -> float:
         """The standard deviation; where all rewards are equal, what may be assumed of the next."""
         squares = self.squares
-        if squares > ROUNDING * self.rr:
+        if squares > REWARD_ROUNDING * self.rr:
             return float(np.sqrt(squares / self.n))
         return float(np.sqrt(FIRST_VARIANCE * FIRST_WEIGHT / (self.n + FIRST_WEIGHT)))
 
