@@ -25,11 +25,11 @@ from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option
 from service.bandits.candidates import Candidates
 from service.bandits.networks import Network, cold_network
 from service.bandits.version import Version
+from service.decide.scoring import decide
 from service.definition.experiment import Definition
 from service.features.row import Row
 from service.features.schema import Schema
 from service.server.allocator import keep_freed_memory
-from service.serving.scoring import decide
 from service.state.events import Outcome, Rewarded
 from service.state.learner import Learner
 

@@ -12,36 +12,36 @@ from service.analysis.jobs import Jobs
 from service.analysis.running import EvaluationWorker
 from service.analysis.verdicts import Verdicts
 from service.clock import SYSTEM, Clock
+from service.decide.experiments import Experiments
+from service.decide.select import Selector
 from service.definition.experiment import load_definition
 from service.errors import ConfigurationError, Conflict, Invalid
-from service.housekeeping.erasure import Eraser
-from service.housekeeping.expiry import Expiry
-from service.housekeeping.retention import Retention
-from service.housekeeping.sizes import SizeMeter
 from service.http.lifecycle import Lifecycle
 from service.http.overload import Overload
 from service.http.protocol import connection_limit
 from service.http.services import Services
 from service.log.log import Log
 from service.log.stores import Store, open_store
+from service.manage.admin import Admin
+from service.manage.erasure import Eraser
+from service.manage.importing import Importer
+from service.manage.retention import Retention
 from service.naming import quoted
-from service.observability.history import History
-from service.observability.telemetry import Telemetry
+from service.observe.metrics_collector import MetricsCollector
+from service.observe.overview import Overview
+from service.observe.sizes import SizeMeter
 from service.security.access import Access
 from service.security.addresses import Addresses
 from service.security.hosts import Hosts
 from service.security.keys import loopback
 from service.security.token import TokenSealer
-from service.serving.admin import Admin
-from service.serving.experiments import Experiments
-from service.serving.importing import Importer
-from service.serving.metrics_collector import MetricsCollector
-from service.serving.overview import Overview
-from service.serving.select import Selector
-from service.serving.settlement import Settlements
 from service.settings import Settings
+from service.settle.expiry import Expiry
+from service.settle.settlement import Settlements
 from service.state.events import STARTED_BY
 from service.state.footprint import footprint_of
+from service.telemetry.history import History
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

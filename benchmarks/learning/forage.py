@@ -13,13 +13,13 @@ import msgspec
 
 from benchmarks.learning.course import Chance
 from service.bandits.candidates import Candidates
+from service.decide.scoring import decide
+from service.decide.tries import Tries
 from service.definition.experiment import Definition
 from service.definition.reward_request import RewardRequest
 from service.log.stores import Store
 from service.log.stores.base import Mark, Record
-from service.serving import settlement
-from service.serving.scoring import decide
-from service.serving.tries import Tries
+from service.settle import settlement
 from service.state.artifacts import read_meta
 from service.state.events import (
     AnyEvent,

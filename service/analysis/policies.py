@@ -2,9 +2,9 @@
 
 from service.analysis.request import EvaluationRequest, PolicyFields, Selection
 from service.analysis.targets import GUESS, with_policies
+from service.decide.traffic import no_policy
 from service.errors import ConfigurationError, Invalid, NotFound
 from service.naming import quoted
-from service.serving.traffic import no_policy
 from service.state.fold import State
 
 

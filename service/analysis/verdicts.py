@@ -14,8 +14,8 @@ from service.analysis.running import EvaluationWorker
 from service.clock import iso
 from service.errors import Invalid, Refused, StoreError
 from service.log.log import Log
-from service.observability.telemetry import Telemetry
 from service.state.fold import State
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,12 @@ from math import inf
 import numpy as np
 
 from service.analysis.history import BEFORE_ORIGIN, DAMAGED_ROWS
+from service.analysis.rederive import candidates_of
 from service.analysis.selected import SelectedDecisions
 from service.analysis.targets import ExtraPolicies, frozen, guesses
 from service.bandits.heads.base import Meta
+from service.decide.scoring import decide
+from service.decide.traffic import no_policy
 from service.errors import Invalid, LogGap, NotFound
 from service.features.schema import Array
 from service.log.reading import SILENT, Progress
@@ -26,9 +29,6 @@ from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import Snapshot
 from service.naming import quoted
-from service.serving.rederive import candidates_of
-from service.serving.scoring import decide
-from service.serving.traffic import no_policy
 from service.state.decisions import Decision, decode_decision, is_imported
 from service.state.events import AnyEvent, Erased, ExperimentDefined, Tombstone
 from service.state.fold import State

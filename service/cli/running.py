@@ -23,7 +23,7 @@ def read_settings(**options: object) -> Settings:
     Raises ConfigurationError.
     """
     with dying_at_interrupts():
-        from service.observability.logs import log_to_stderr
+        from service.telemetry.logs import log_to_stderr
 
     given = {name: value for name, value in options.items() if value is not None}
     settings = Settings.read(given)

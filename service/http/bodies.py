@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, inspect
 from starlette.exceptions import HTTPException
 
+from service.decide.select import Answer
 from service.definition.faults import TEXTS, unknown
 from service.definition.members import differ, repeated
 from service.definition.reward_request import RewardRequest
@@ -28,8 +29,7 @@ from service.errors import Fault, Invalid, Refused
 from service.features.declaration import NAME, NAME_RULE
 from service.http.schemas import Problem
 from service.http.strict import HALF, read_json
-from service.serving.select import Answer
-from service.serving.settlement import Receipt, Status
+from service.settle.settlement import Receipt, Status
 
 T = TypeVar("T")
 

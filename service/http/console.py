@@ -19,7 +19,7 @@ from service.http.dependencies import (
 from service.http.openapi import problems
 from service.http.schemas import Body, PolicyState
 from service.http.strict import StrictRoute
-from service.serving.overview import ArmPage, Order
+from service.observe.overview import ArmPage, Order
 
 router = APIRouter(route_class=StrictRoute)
 

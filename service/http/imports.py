@@ -27,7 +27,7 @@ from service.http.strict import (
     read_json,
     whole_characters,
 )
-from service.serving.importing import ImportStatus, Visit
+from service.manage.importing import ImportStatus, Visit
 from service.state.fold import State
 
 Chance = Annotated[float, Field(ge=0, le=1)]

@@ -8,14 +8,14 @@ from pydantic import BaseModel, Field
 from service.definition.experiment import UnitId
 from service.errors import Invalid
 from service.features.declaration import Name
-from service.housekeeping.erasure import ErasedCount
 from service.http.dependencies import AuthorDep, GrantDep, GrantedName, ServicesDep, StateDep
 from service.http.openapi import problems
 from service.http.schemas import Body
 from service.http.strict import StrictRoute
 from service.log.stores.base import ReaderPosition
-from service.observability.logs import log_change
+from service.manage.erasure import ErasedCount
 from service.security.access import expect_granted
+from service.telemetry.logs import log_change
 
 router = APIRouter(tags=["operate"], route_class=StrictRoute)
 

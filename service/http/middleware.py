@@ -15,9 +15,9 @@ from service.http.lifecycle import Lifecycle
 from service.http.overload import PENDING_FACTORS
 from service.http.problems import REFUSALS, problem, refusal, respond
 from service.http.scope import CALLER, PROBES, declared_length, headers_of
-from service.observability.logs import REQUEST_ID
-from service.observability.telemetry import Telemetry
 from service.settings import Settings
+from service.telemetry.logs import REQUEST_ID
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

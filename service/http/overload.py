@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse
 from service.errors import Overloaded
 from service.http import request_id
 from service.http.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_of
-from service.observability.telemetry import Count, Telemetry
 from service.settings import Settings
+from service.telemetry.metrics import Count, Telemetry
 
 logger = logging.getLogger(__name__)
 

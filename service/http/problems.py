@@ -23,7 +23,7 @@ from service.errors import (
 )
 from service.http import request_id
 from service.http.schemas import Problem, ProblemFault
-from service.observability.logs import REQUEST_ID
+from service.telemetry.logs import REQUEST_ID
 
 logger = logging.getLogger(__name__)
 

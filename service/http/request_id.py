@@ -8,7 +8,7 @@ from typing import Final
 from starlette.types import Scope
 
 from service.http.scope import headers_of
-from service.observability.logs import REQUEST_ID
+from service.telemetry.logs import REQUEST_ID
 
 HEADER: Final = "X-Request-ID"
 HEADER_NAME: Final = b"x-request-id"

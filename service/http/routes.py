@@ -14,8 +14,8 @@ from service.http.dependencies import GrantDep, ServicesDep
 from service.http.openapi import problems
 from service.http.schemas import ActivationAnswer, Health, Readiness, Recovering, Unready
 from service.http.strict import StrictRoute
+from service.observe.explain import DecisionAnswer, explain
 from service.security.access import granted
-from service.serving.explain import DecisionAnswer, explain
 
 GZIP: Final = re.compile(r"(?:^|,)\s*gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?:,|$)", re.I)
 """Pattern of gzip in Accept-Encoding, unless its weight is 0."""

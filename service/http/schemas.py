@@ -10,7 +10,7 @@ from service.definition.experiment import ArmId, Definition, InlineValues
 from service.definition.faults import IN_PARTS
 from service.features.declaration import Name
 from service.features.model import at_most
-from service.serving.settlement import ActivationStatus
+from service.settle.settlement import ActivationStatus
 
 MOST_MEMBERS = 64
 """Most members of a body: more than any route takes."""

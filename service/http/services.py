@@ -6,27 +6,27 @@ from typing import Any
 from service.analysis.jobs import Jobs
 from service.analysis.verdicts import Verdicts
 from service.clock import Clock
-from service.housekeeping.erasure import Eraser
-from service.housekeeping.expiry import Expiry
-from service.housekeeping.retention import Retention
-from service.housekeeping.sizes import SizeMeter
+from service.decide.experiments import Experiments
+from service.decide.select import Selector
 from service.http.lifecycle import Lifecycle
 from service.http.overload import Overload
 from service.log.log import Log
 from service.log.stores import Store
-from service.observability.history import History
-from service.observability.telemetry import Telemetry
+from service.manage.admin import Admin
+from service.manage.erasure import Eraser
+from service.manage.importing import Importer
+from service.manage.retention import Retention
+from service.observe.overview import Overview
+from service.observe.sizes import SizeMeter
 from service.security.access import Access
 from service.security.addresses import Addresses
 from service.security.hosts import Hosts
 from service.security.token import TokenSealer
-from service.serving.admin import Admin
-from service.serving.experiments import Experiments
-from service.serving.importing import Importer
-from service.serving.overview import Overview
-from service.serving.select import Selector
-from service.serving.settlement import Settlements
 from service.settings import Settings
+from service.settle.expiry import Expiry
+from service.settle.settlement import Settlements
+from service.telemetry.history import History
+from service.telemetry.metrics import Telemetry
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, DecisionRow, MarkConflict, RowStored
 from service.log.unlogged import StoredDecision, Unlogged
-from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import AnyEvent, Skipped
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from service.log.recovery import LogWatcher, Recovery
 from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.upkeep import Snapshots, Upkeep
-from service.observability.telemetry import Telemetry
 from service.settings import Settings
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Final
 from service.clock import Clock
 from service.log.replica import Replica, Watcher
 from service.log.upkeep import Snapshots
-from service.observability.telemetry import Telemetry
 from service.state.events import Learned
 from service.state.fold import State
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from service.clock import Clock
 from service.log.stores.base import DecisionRow
-from service.observability.telemetry import Telemetry
+from service.telemetry.metrics import Telemetry
 
 ROW_BYTES = 300
 """Memory of a row beside its payload: 282 bytes as `tracemalloc` counts them."""

@@ -18,11 +18,11 @@ from service.log.replica import Replica
 from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, Snapshot
-from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.events import ChangeDetected, LogTruncated, VersionActivated, encode_event
 from service.state.fold import State, changes_due
 from service.state.learner import Learner, Staged
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,13 @@ from array import array
 from contextlib import suppress
 from math import inf
 
+from service.analysis.rederive import (
+    Discrepancy,
+    DiscrepancyKind,
+    check_choice,
+    check_decision,
+    check_event,
+)
 from service.errors import Damaged, LogGap, StoreError, StoreUnavailable
 from service.log.reading import Progress, Say, experiments_of, reading
 from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
@@ -20,14 +27,7 @@ from service.log.stores import Store
 from service.log.stores.base import KeptRow
 from service.offline.audit_report import AuditReport
 from service.offline.exactly_once import SettledArms
-from service.serving.marks import ArmValue, arm_mark, read_arm
-from service.serving.rederive import (
-    Discrepancy,
-    DiscrepancyKind,
-    check_choice,
-    check_decision,
-    check_event,
-)
+from service.settle.marks import ArmValue, arm_mark, read_arm
 from service.state.decisions import Decision, decode_decision, is_imported, is_whole, model_version
 from service.state.events import (
     AnyEvent,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil
 
-from service.serving.rederive import Discrepancy, DiscrepancyKind
+from service.analysis.rederive import Discrepancy, DiscrepancyKind
 from service.tables import aligned
 
 KEPT_DISCREPANCIES = 1_000

@@ -17,9 +17,9 @@ from service.definition.files import text_of, toml_of
 from service.definition.lint import lint
 from service.errors import Invalid
 from service.features.declaration import NAME, NAME_RULE
+from service.manage.admin import Admin
 from service.naming import nearest
 from service.offline.definition_client import send_definition
-from service.serving.admin import Admin
 from service.settings import Settings
 
 Keys = tuple[str | int, ...]

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import numpy as np
 
+from service.analysis.rederive import Discrepancy
 from service.log.replay import record_at
 from service.log.stores import Store
 from service.log.stores.store import START
-from service.serving.rederive import Discrepancy
 from service.state.events import (
     AnyEvent,
     Expired,
@@ -32,7 +32,7 @@ MARKS_PER_PAGE = 1_000
 """Marks that are listed at a time."""
 
 MARK_IDENTITY = re.compile(r"([^#=/]+)(#|=\d+/)")
-"""Pattern of the identity of an arm or a contribution (serving/marks.py), which begins with the
+"""Pattern of the identity of an arm or a contribution (settle/marks.py), which begins with the
 decision."""
 
 

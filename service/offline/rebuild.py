@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from service.decide.traffic import no_policy
 from service.errors import ConfigurationError, NotFound, StoreUnavailable
 from service.log.reading import Progress, Say, reading, single_experiment
 from service.log.replay import row_pages
@@ -18,7 +19,6 @@ from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.naming import quoted
 from service.security.token import TokenSealer
-from service.serving.traffic import no_policy
 from service.state.artifacts import pack_artifact
 from service.state.decisions import Decision, decode_decision
 from service.state.fold import State

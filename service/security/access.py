@@ -20,11 +20,11 @@ from service.errors import (
     TooManyRequests,
     Unauthorized,
 )
-from service.observability.telemetry import Count, Telemetry
 from service.security.addresses import Headers
 from service.security.keys import ApiKey, KeyRing, KeyScope, digest_of, mint, now, read_keys
 from service.security.profile import UNLIMITED, Profile
 from service.security.rates import Rate, Rates
+from service.telemetry.metrics import Count, Telemetry
 
 logger = logging.getLogger(__name__)
 

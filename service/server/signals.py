@@ -9,9 +9,9 @@ from functools import partial
 
 from service.errors import ConfigurationError
 from service.http.services import Services
-from service.observability.logs import log_as
 from service.server.server import Server
 from service.settings import Settings
+from service.telemetry.logs import log_as
 
 logger = logging.getLogger("forage")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.app import assemble
+from service.decide.select import Answer
 from service.definition.experiment import Definition
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
@@ -19,9 +20,8 @@ from service.offline import backup as backups
 from service.offline.audit import audit_store
 from service.offline.backup import backup, restore
 from service.offline.copying import Copied
-from service.serving.marks import activation_mark, arm_mark, read_arm
-from service.serving.select import Answer
 from service.settings import Settings
+from service.settle.marks import activation_mark, arm_mark, read_arm
 from service.state.decisions import decode_decision
 from service.state.events import Learned, decode_event
 from service.state.fold import State

@@ -13,6 +13,7 @@ from unittest.mock import ANY, AsyncMock
 
 import pytest
 
+from service.decide.lookup import new_id
 from service.errors import StoreError, StoreUnavailable, UnknownSchema
 from service.log.stores import Store, open_store, redis_connection, redis_fitness
 from service.log.stores.base import Append, Appended, Entry, Erasure, Mark, MarkConflict, Trim
@@ -21,7 +22,6 @@ from service.log.stores.redis_connection import RedisTimeouts
 from service.log.stores.redis_scripts import PER_BUCKET
 from service.log.stores.store import START
 from service.security.token import text_of
-from service.serving.lookup import new_id
 from tests.support.clock import SetClock
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.scenarios import Test, as_test

@@ -229,7 +229,7 @@ def test_a_reset_policy_forgets_and_learns_again(wire: Wire) -> None:
 def test_arms_named_again_are_what_they_are_now(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, large: bool
 ) -> None:
-    monkeypatch.setattr("service.serving.arms.LARGE", 1 if large else 20_000)
+    monkeypatch.setattr("service.decide.arms.LARGE", 1 if large else 20_000)
 
     def features() -> list[Row]:
         answer = wire.select(arms=["mouse", "kibble"], policy="linucb", top_k=2)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from service.observability.history import STEPS
+from service.telemetry.history import STEPS
 from tests.support.service import Json, Wire, expect_problem, paths
 
 WEB = Path(__file__).parents[2] / "service" / "http" / "static" / "console"

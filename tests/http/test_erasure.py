@@ -19,7 +19,7 @@ from service.log.stores.base import CommitResult, Entry, Erasure
 from service.log.stores.memory import MemoryStore
 from service.log.stores.redis import RedisStore
 from service.log.stores.redis_connection import RedisTimeouts
-from service.serving.marks import ERASED, activation_mark, arm_mark, contribution_mark
+from service.settle.marks import ERASED, activation_mark, arm_mark, contribution_mark
 from service.state.decisions import decode_decision, unit_of
 from service.state.events import Erased, Tombstone, decode_event
 from tests.support.clock import VirtualClock

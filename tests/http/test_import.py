@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from service.http.imports import PlainVisit, examined
-from service.serving.importing import decision_id
+from service.manage.importing import decision_id
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 from tests.support.stores import Disk
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from service.bandits.heads import HeadHealth, RidgeHead
+from service.decide import arms, select
 from service.definition.select_request import InlineArm, SelectRequest
-from service.serving import arms, explain, select
+from service.observe import explain
 from tests.support.clock import SetClock
 from tests.support.service import Wire, expect_problem, paths, serving
 
@@ -156,7 +157,7 @@ def test_the_health_of_a_wide_head_is_looked_at_in_a_thread_and_leaves_the_head_
 ) -> None:
     """A head keeps what it derives: what a thread derived while a reward was folded would be kept
     in place of what holds now."""
-    monkeypatch.setattr("service.serving.overview.WIDE", 1)
+    monkeypatch.setattr("service.observe.overview.WIDE", 1)
     wire.teach()
     state = wire.services.log.replicas.state("shop")
     assert state is not None

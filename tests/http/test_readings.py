@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from service.observability.drift import Drift
-from service.serving.metrics_collector import MetricsCollector, explores
+from service.observe.metrics_collector import MetricsCollector, explores
+from service.telemetry.drift import Drift
 from tests.support.clock import FixedClock
 from tests.support.service import Wire, serving
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from service.http.request_id import SANE
-from service.observability.logs import formatter
+from service.telemetry.logs import formatter
 from tests.support.service import Wire, expect_problem
 
 HEX = r"[0-9a-f]{16}"

@@ -10,7 +10,7 @@ import pytest
 
 from service.log.presence import Presence
 from service.log.reading import Progress
-from service.observability.drift import Drift
+from service.telemetry.drift import Drift
 from tests.support.clock import VirtualClock
 from tests.support.keys import Keys
 from tests.support.service import Wire, serving

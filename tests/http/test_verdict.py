@@ -15,8 +15,8 @@ from service.clock import Clock, iso
 from service.definition.experiment import Definition, load_definition
 from service.errors import Invalid
 from service.log.log import Log
-from service.observability.telemetry import Telemetry
 from service.state.fold import State
+from service.telemetry.metrics import Telemetry
 from tests.support.clock import SetClock, run_virtual
 from tests.support.service import SHOP, Json, Wire, expect_problem, serving
 

@@ -49,7 +49,7 @@ MUTANTS: Final = (
         "a reward is acknowledged before its commit",
         [
             Edit(
-                "service/serving/settlement.py",
+                "service/settle/settlement.py",
                 "        result = await self._log.committer.append(entry, event)\n"
                 "        if isinstance(result, Appended):\n            return True\n",
                 "        self._log.background.spawn(self._log.committer.append(entry, event))\n        return True\n",
@@ -171,7 +171,7 @@ MUTANTS: Final = (
         "a time-out of the log is acknowledged",
         [
             Edit(
-                "service/serving/settlement.py",
+                "service/settle/settlement.py",
                 "        )\n        result = await self._log.committer.append(entry, event)\n",
                 "        )\n        try:\n"
                 "            result = await self._log.committer.append(entry, event)\n"
@@ -180,7 +180,7 @@ MUTANTS: Final = (
                 "            raise\n",
             ),
             Edit(
-                "service/serving/settlement.py",
+                "service/settle/settlement.py",
                 "from service.errors import Conflict, ",
                 "from service.errors import StoreError, Conflict, ",
             ),
@@ -233,7 +233,7 @@ MUTANTS: Final = (
         "the log is trimmed without an origin",
         [
             Edit(
-                "service/housekeeping/retention.py",
+                "service/manage/retention.py",
                 "                await self._store.put(name, replace(snapshot, origin=True))\n",
                 "",
             ),
@@ -252,7 +252,7 @@ MUTANTS: Final = (
         "a mark expires early",
         [
             Edit(
-                "service/housekeeping/retention.py",
+                "service/manage/retention.py",
                 "marks_before = replica.state.log_time - MARGIN_S",
                 "marks_before = replica.state.log_time + 3_600",
             )
@@ -276,7 +276,7 @@ MUTANTS: Final = (
         "a deferred decision is learned before it is shown",
         [
             Edit(
-                "service/serving/settlement.py",
+                "service/settle/settlement.py",
                 "        if ticket.deferred:\n",
                 "        if ticket.deferred and False:\n",
             )
@@ -391,7 +391,7 @@ MUTANTS: Final = (
         "an erasure leaves the activation of a decision",
         [
             Edit(
-                "service/housekeeping/erasure.py",
+                "service/manage/erasure.py",
                 'for decision in rows for sign in "=/"]',
                 'for decision in rows for sign in "="]',
             )

@@ -13,8 +13,8 @@ from typing import Any
 from service.log.replicas import Replicas
 from service.log.stores import open_store
 from service.log.stores.base import Snapshot
-from service.observability.telemetry import Telemetry
 from service.state.fold import State
+from service.telemetry.metrics import Telemetry
 from tests.support.process import unmeasured
 
 

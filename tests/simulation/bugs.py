@@ -8,9 +8,6 @@ from dataclasses import replace
 from itertools import count
 from unittest import mock
 
-from service.housekeeping import retention
-from service.housekeeping.erasure import Eraser
-from service.housekeeping.retention import Retention
 from service.log.replica import Committed, Replica
 from service.log.stores.base import (
     Append,
@@ -23,7 +20,10 @@ from service.log.stores.base import (
     Trim,
 )
 from service.log.upkeep import Snapshots
-from service.serving.marks import MarkedSettlement
+from service.manage import retention
+from service.manage.erasure import Eraser
+from service.manage.retention import Retention
+from service.settle.marks import MarkedSettlement
 from service.state.events import AnyEvent
 from service.state.fold import State
 from service.state.learner import Learner

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Protocol
 from unittest import mock
 
-import service.housekeeping.retention
+import service.manage.retention
 from service.log.replay import Pace
 from tests.support.clock import EPOCH, VirtualClock, VirtualLoop
 
@@ -95,6 +95,6 @@ def injected(rng: Random) -> Iterator[None]:
 
     with (
         mock.patch.object(Pace, "stopwatch", staticmethod(stopwatch)),
-        mock.patch.object(service.housekeeping.retention, "MARGIN_S", MARGIN_S),
+        mock.patch.object(service.manage.retention, "MARGIN_S", MARGIN_S),
     ):
         yield

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from service.errors import StoreUnavailable
 from service.log.stores.base import CommitResult, Entry, Erasure, Snapshot, Trim
 from service.log.stores.memory import MemoryStore
-from service.serving.marks import ERASED
+from service.settle.marks import ERASED
 from service.state.decisions import decode_decision
 from service.state.events import AnyEvent, decode_event
 from tests.simulation.clock import MOST_SKEW_S, skew_of_owner

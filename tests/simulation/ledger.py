@@ -7,9 +7,9 @@ sums of them are exact.
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from service.decide.select import Answer
 from service.definition.experiment import RewardRules
 from service.errors import Conflict, ForageError, Gone, StoreUnavailable
-from service.serving.select import Answer
 from service.state.decisions import Decision, decode_decision, encode_decision
 from service.state.events import AnyEvent, Erased, Expired, Learned
 from service.state.events import Outcome as Told

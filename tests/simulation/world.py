@@ -14,7 +14,7 @@ from typing import Any
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.errors import ForageError, Refused, StoreUnavailable
-from service.serving.settlement import Receipt
+from service.settle.settlement import Receipt
 from tests.simulation.audit import Audit
 from tests.simulation.clock import MARGIN_S, Clock, injected
 from tests.simulation.disk import Disk

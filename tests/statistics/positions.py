@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from service.decide.scoring import decide
 from service.definition.experiment import Definition
-from service.serving.marks import MarkedSettlement, ShownReward
-from service.serving.scoring import decide
-from service.serving.weighing import weigh
+from service.settle.marks import MarkedSettlement, ShownReward
+from service.settle.weighing import weigh
 from service.state.decisions import Shown
 from service.state.events import ExperimentDefined
 from service.state.fold import State

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from service.decide.scoring import decide
 from service.definition.experiment import Definition
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
-from service.serving.scoring import decide
 from service.state.events import (
     ExperimentDefined,
     Outcome,

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.serving.scoring import decide
-from service.serving.tries import Tries
+from service.decide.scoring import decide
+from service.decide.tries import Tries
 from tests.unit.folding import Log, shop
 
 pytestmark = pytest.mark.statistics

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 
 from service.bandits import rules
 from service.bandits.heads import Bank, digest
-from service.serving.scoring import decide, decide_batch
+from service.decide.scoring import decide, decide_batch
 from service.state.events import Learned
 from service.state.fold import State
 from service.state.learner import Learner

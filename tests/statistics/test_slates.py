@@ -11,7 +11,7 @@ import pytest
 
 from service.bandits import ranking
 from service.bandits.candidates import Candidates
-from service.serving.scoring import decide
+from service.decide.scoring import decide
 from tests.statistics.shop import FLOOR, POLICIES, context_of, frozen
 from tests.statistics.test_propensities import LEVEL, fit_of
 from tests.support.tables import bounds

@@ -11,8 +11,8 @@ import numpy as np
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.observability.drift import Drift
 from service.state.events import Outcome, Rewarded
+from service.telemetry.drift import Drift
 from tests.support.service import Wire, serving
 
 ROOT = Path(__file__).parents[2]

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from service.serving.scoring import decide
+from service.decide.scoring import decide
 from service.state.fold import State
 from tests.unit.folding import Log
 

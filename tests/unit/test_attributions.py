@@ -8,7 +8,7 @@ import pytest
 from service.bandits import rules
 from service.bandits.candidates import Candidates
 from service.features.schema import Array
-from service.serving.attributions import (
+from service.observe.attributions import (
     MOST_CANDIDATES,
     MOST_FEATURES,
     CandidateAnswer,

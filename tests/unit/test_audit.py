@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.analysis.rederive import Discrepancy, close_draws, rounded
 from service.features.row import Row
 from service.log import replay
 from service.log.stores.base import KeptRow
@@ -16,7 +17,6 @@ from service.offline.audit_report import (
     AuditReport,
     table,
 )
-from service.serving.rederive import Discrepancy, close_draws, rounded
 from service.state.decisions import encode_decision
 from service.state.events import (
     Corrected,
@@ -227,7 +227,7 @@ def test_a_tie_that_rounding_decided_is_listed_and_no_fault(
 ) -> None:
     decision = row(played, single("watcher"))
     changed = encode_decision(other_probability(decision))
-    monkeypatch.setattr("service.serving.rederive.close_draws", lambda scores: 1)
+    monkeypatch.setattr("service.analysis.rederive.close_draws", lambda scores: 1)
     found = audited(Changed(played, {decision.id: changed}))
     assert [(each.kind, each.id) for each in found.kept] == [("tie", decision.id)]
     assert found.clean

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from service.analysis.rederive import Discrepancy, drawn_arm
 from service.bandits import ranking
+from service.decide.traffic import winner
 from service.features.row import Row
 from service.log.stores.memory import MemoryStore
-from service.serving.rederive import Discrepancy, drawn_arm
-from service.serving.traffic import winner
 from service.state.decisions import Decision, encode_decision
 from tests.support.tables import bounds
 from tests.unit.audited import (

@@ -11,7 +11,7 @@ from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.base import Append, Trim
 from service.log.stores.memory import MemoryStore
-from service.serving.marks import arm_mark
+from service.settle.marks import arm_mark
 from service.state.events import Corrected, Expired, Learned, Rewarded, encode_event
 from tests.support.clock import run_virtual
 from tests.unit.audited import audited, define, events_of, live

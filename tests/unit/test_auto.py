@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from service.bandits.heads.averaged import AveragedHead
 from service.bandits.kinds.auto import AUTO_OPTIMISM, FLOOR, NARROW, Auto
+from service.decide.scoring import decide
 from service.definition.experiment import Definition
-from service.serving.scoring import decide
 from tests.support.tables import by_arm
 from tests.unit.folding import Log, opened, shop
 

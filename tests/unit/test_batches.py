@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.bandits.heads import Observation
-from service.serving import scoring
-from service.serving.scoring import decide
+from service.decide import scoring
+from service.decide.scoring import decide
 from tests.unit.test_policy_settings import KINDS
 from tests.unit.test_wins import catalogue, learner, train
 

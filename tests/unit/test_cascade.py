@@ -7,12 +7,12 @@ import pytest
 
 from service.analysis.evaluate import evaluate
 from service.analysis.request import EvaluationRequest
+from service.decide.select import Answer
 from service.definition.select_request import SelectRequest
 from service.errors import Conflict
 from service.http.services import Services
+from service.observe.explain import explain
 from service.offline.audit import Audit
-from service.serving.explain import explain
-from service.serving.select import Answer
 from service.state.events import AnyEvent, Corrected, Learned, Rewarded
 from service.state.fold import State
 from tests.unit.folding import bits, replay

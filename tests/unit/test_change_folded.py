@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.bandits.heads import Head, Observation
-from service.serving.scoring import decide
+from service.decide.scoring import decide
 from service.state.artifacts import read_artifact
 from service.state.events import ChangeDetected, Expired
 from service.state.fold import State, changes_due

@@ -16,8 +16,8 @@ from service.log import committer
 from service.log.committer import RETRY_SECONDS
 from service.log.stores.base import Append, CommitResult, Entry
 from service.log.stores.memory import MemoryStore
-from service.serving.settlement import Receipt
 from service.settings import Settings
+from service.settle.settlement import Receipt
 from service.state.events import ArmUpserted, encode_event
 from tests.support.clock import run_virtual
 from tests.support.scenarios import Scenario, Test, as_test

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from service.bandits.heads import Bank
+from service.decide.decision_times import DecisionTimes
+from service.decide.scoring import decide
 from service.definition.experiment import Definition
-from service.serving.decision_times import DecisionTimes
-from service.serving.scoring import decide
 from service.state.events import ArmUpserted, ExperimentDefined, Outcome, Rewarded
 from service.state.fold import State
 from service.state.footprint import decision_bytes

@@ -9,14 +9,18 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from service.decide.scoring import decide
+from service.decide.select import Decided
 from service.definition.experiment import RewardRules
 from service.definition.select_request import SelectRequest
 from service.features.declaration import Features
 from service.features.schema import Array, Schema
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.observability import drift
-from service.observability.drift import (
+from service.state.events import Corrected, Outcome, Rewarded
+from service.state.fold import State
+from service.telemetry import drift
+from service.telemetry.drift import (
     Calibration,
     ContextDrift,
     Drift,
@@ -25,10 +29,6 @@ from service.observability.drift import (
     Stride,
     stability,
 )
-from service.serving.scoring import decide
-from service.serving.select import Decided
-from service.state.events import Corrected, Outcome, Rewarded
-from service.state.fold import State
 from tests.support.clock import run_virtual
 from tests.unit.audited import CAT, define, live, state_of
 from tests.unit.folding import Log, shop

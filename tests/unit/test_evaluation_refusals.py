@@ -21,8 +21,8 @@ from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.serving.importing import Visit as Imported
-from service.serving.retrieval import DRAWS
+from service.manage.importing import Visit as Imported
+from service.retrieval.shortlists import DRAWS
 from service.state.decisions import Shortlist
 from tests.support.clock import run_virtual
 from tests.unit.audited import decisions_of, define, live, state_of

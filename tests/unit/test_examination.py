@@ -15,8 +15,8 @@ from service.definition.select_request import SelectRequest
 from service.features.row import Row
 from service.http.services import Services
 from service.offline.audit import Audit
-from service.serving.marks import MarkedSettlement, ShownReward, arm_mark, read_arm
-from service.serving.weighing import weigh
+from service.settle.marks import MarkedSettlement, ShownReward, arm_mark, read_arm
+from service.settle.weighing import weigh
 from service.state.decisions import Shown
 from service.state.events import AnyEvent, Corrected, Expired, Learned, decode_event, encode_event
 from service.state.examination import ARMS, Examination, seen_chance

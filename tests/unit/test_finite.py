@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.decide import scoring
+from service.decide.scoring import decide
 from service.errors import Invalid, NoFiniteScores
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
-from service.serving import scoring
-from service.serving.scoring import decide
 from tests.support.clock import run_virtual
 from tests.unit.audited import define, live
 from tests.unit.folding import Log, shop

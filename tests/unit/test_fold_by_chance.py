@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.serving.scoring import decide
+from service.decide.scoring import decide
 from service.state.events import Expired, Rewarded, decode_event, encode_event
 from service.state.fold import State
 from tests.support.properties import examples

@@ -96,7 +96,7 @@ MEASURED = """
 import sys
 from pathlib import Path
 import numpy as np
-from service.serving.scoring import decide
+from service.decide.scoring import decide
 from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Outcome
 from service.definition.experiment import Definition
 from service.state.fold import State

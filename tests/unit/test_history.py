@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.observability.history import MOST_POLICIES, SAMPLE_COLUMNS, STEPS, History
-from service.observability.telemetry import Telemetry
+from service.telemetry.history import MOST_POLICIES, SAMPLE_COLUMNS, STEPS, History
+from service.telemetry.metrics import Telemetry
 from tests.unit.folding import Log, shop
 
 LINUCB = {"kind": "linucb", "share": 3.0}

@@ -11,13 +11,13 @@ from service.bandits import rules
 from service.bandits.candidates import Candidates
 from service.bandits.heads import Bank, Observation, RidgeHead
 from service.bandits.rules import Scores
+from service.decide.scoring import decide
 from service.definition.experiment import Definition
 from service.features.declaration import Features
 from service.features.row import Row
 from service.features.schema import Schema
 from service.features.view import View
 from service.security.entropy import Entropy
-from service.serving.scoring import decide
 from service.state.decisions import Decision, Shown, encode_decision
 from service.state.events import SCHEMA
 from service.state.learner import Learner

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from service.bandits.heads import digest
 from service.bandits.heads.averaged_informed import InformedHead
+from service.decide.scoring import decide
 from service.definition.experiment import Definition
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
@@ -18,9 +19,8 @@ from service.errors import Gone, Refused
 from service.features.row import Row
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
+from service.manage.importing import VISITS_PER_COMMIT, ImportStatus, Visit, decision_id
 from service.offline.audit import Audit
-from service.serving.importing import VISITS_PER_COMMIT, ImportStatus, Visit, decision_id
-from service.serving.scoring import decide
 from service.settings import Settings
 from service.state.artifacts import read_artifact
 from service.state.decisions import decode_decision

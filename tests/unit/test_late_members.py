@@ -14,7 +14,7 @@ from service.bandits.heads.expansion import EACH, MOST_FUNCTIONS, Expansion, mea
 from service.bandits.linalg import Array
 from service.bandits.version import PACE, Version
 from service.definition.experiment import Definition
-from service.serving.attributions import attributions
+from service.observe.attributions import attributions
 from service.state.events import Erased, Outcome, Rewarded
 from service.state.fold import State
 from service.state.footprint import footprint

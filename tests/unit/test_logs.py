@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from structlog.contextvars import bound_contextvars
 
-from service.observability.logs import HIDDEN, Redact, formatter
+from service.telemetry.logs import HIDDEN, Redact, formatter
 
 KEY = bytes((37 * number + 251) % 256 for number in range(32))
 TOKEN = "AQ" + base64.urlsafe_b64encode(bytes(range(150))).decode().rstrip("=")

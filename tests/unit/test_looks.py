@@ -20,10 +20,10 @@ from service.analysis.verdict import verdict_on
 from service.analysis.verdict_answer import Verdict
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
-from service.housekeeping.erasure import Eraser
 from service.http.services import Services
 from service.log.stores.base import Append, DecisionRow, KeptRow, Record, Trim
 from service.log.stores.memory import MemoryStore
+from service.manage.erasure import Eraser
 from service.state.decisions import decode_decision, encode_decision
 from service.state.events import (
     ExperimentDeleted,

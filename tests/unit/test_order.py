@@ -12,8 +12,8 @@ from service.bandits import order
 from service.bandits.heads import digest
 from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.order import GRACE_SECONDS, DecisionOrder
+from service.decide.scoring import decide
 from service.offline.rebuild import rebuild
-from service.serving.scoring import decide
 from service.state.events import (
     Corrected,
     Erased,

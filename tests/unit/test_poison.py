@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.serving.scoring import decide
+from service.decide.scoring import decide
 from service.state.fold import State
 from tests.unit.campaigns import BOUNDS, HONEST, POLICIES, faults, play
 from tests.unit.folding import Log

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from service.bandits.heads import Observation
-from service.serving import arm_index, retrieval
-from service.serving.arm_index import ArmIndex
-from service.serving.retrieval import DRAWS, Retrieval, applies
-from service.serving.scoring import decide
+from service.decide.scoring import decide
+from service.retrieval import arm_index
+from service.retrieval import shortlists as retrieval
+from service.retrieval.arm_index import ArmIndex
+from service.retrieval.shortlists import DRAWS, Retrieval, applies
 from service.state.events import ArmRemoved, ArmUpserted, ExperimentDefined
 from service.state.fold import State
 from service.state.learner import Learner

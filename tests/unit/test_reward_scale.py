@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from service.bandits.reward_scale import RewardScale
-from service.serving.scoring import decide
+from service.decide.scoring import decide
 from service.state.fold import State
 from tests.support.tables import by_arm
 from tests.unit.folding import Log, bits, replay, shop

@@ -4,14 +4,14 @@ import pytest
 
 from service.definition.experiment import Definition, RewardRules
 from service.definition.lint import lint
-from service.observability.drift import Drift
-from service.observability.reward_sizes import (
+from service.state.events import Corrected
+from service.telemetry.drift import Drift
+from service.telemetry.reward_sizes import (
     BLOCK,
     LEAST_SIZED_REWARDS,
     MEDIAN_REWARDS,
     RewardSizes,
 )
-from service.state.events import Corrected
 from tests.support.service import Json
 from tests.unit.folding import Log, shop
 

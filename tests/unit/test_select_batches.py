@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from service.analysis.rederive import check_decision
+from service.decide.select import WAITING_ENOUGH, Answer
 from service.definition.select_request import Envelope, SelectRequest
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
-from service.serving.rederive import check_decision
-from service.serving.select import WAITING_ENOUGH, Answer
 from service.state.decisions import decode_decision
 from tests.support.service import Wire, serving
 
@@ -65,7 +65,7 @@ def asking(store: Gated) -> Iterator[Asking]:
 def test_what_is_asked_during_a_commit_is_decided_together_when_it_ends(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.serving.select.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.decide.select.PATIENCE_SECONDS", 60.0)
 
     async def ask() -> list[Answer]:
         asked = [asking.ask()]
@@ -101,7 +101,7 @@ def test_a_slow_commit_does_not_keep_questions_from_being_decided(asking: Asking
 def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.serving.select.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.decide.select.PATIENCE_SECONDS", 60.0)
     before = asking.decided()
 
     async def ask() -> list[asyncio.Future[Answer]]:
@@ -128,7 +128,7 @@ def test_when_enough_wait_they_are_decided_though_the_commit_goes_on(
 def test_a_question_to_an_idle_service_is_decided_at_once(
     asking: Asking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.serving.select.PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("service.decide.select.PATIENCE_SECONDS", 60.0)
     asking.store.gate.set()
 
     async def ask() -> Answer:
@@ -146,7 +146,7 @@ def test_what_would_take_too_long_together_is_decided_in_several_turns(
     asking.store.gate.set()
     for _ in range(2):  # measured with a stale head, and with one that is not
         asking.wire.run(asking.wire.services.selector.select(QUESTION))
-    monkeypatch.setattr("service.serving.select.TURN_S", 0.0)
+    monkeypatch.setattr("service.decide.select.TURN_S", 0.0)
 
     selector, sizes = asking.wire.services.selector, []
     whole = selector._decide_batch

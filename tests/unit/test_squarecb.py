@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
+from service.analysis.rederive import SAME_CHANCE, rounded
 from service.bandits.candidates import Candidates
 from service.bandits.inverse_gap import inverse_gap
 from service.bandits.ranking import draw
 from service.bandits.rules import Scores
+from service.decide.scoring import decide
 from service.definition.experiment import Definition
 from service.definition.lint import lint
 from service.features.schema import Schema
-from service.serving.attributions import attributions
-from service.serving.rederive import SAME_CHANCE, rounded
-from service.serving.scoring import decide
+from service.observe.attributions import attributions
 from service.state.events import Outcome, Rewarded
 from service.state.learner import Learner
 from tests.support.tables import bounds

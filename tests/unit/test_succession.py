@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from service.bandits.heads import DisjointRidgeHead, RidgeHead
 from service.bandits.heads.averaged import AveragedHead
 from service.bandits.heads.averaged_rows import MemberRows
-from service.serving.traffic import chances_of, winner
+from service.decide.traffic import chances_of, winner
 from service.state.fold import State
 from service.state.succession import obstacle
 from service.training.settlements import collect

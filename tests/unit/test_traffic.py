@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from service.serving.traffic import chances_of, winner
+from service.decide.traffic import chances_of, winner
 from tests.unit.folding import Log, shop
 
 UNITS = [f"unit {number}" for number in range(4_000)]

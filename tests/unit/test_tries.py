@@ -10,8 +10,8 @@ import pytest
 
 from service.bandits.candidates import Candidates
 from service.bandits.rules import with_tries
-from service.serving.scoring import decide, decide_batch
-from service.serving.tries import Tries
+from service.decide.scoring import decide, decide_batch
+from service.decide.tries import Tries
 from service.state.decisions import NO_FACTS, DecisionFacts
 from service.state.fold import State
 from service.state.learner import Learner

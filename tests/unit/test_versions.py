@@ -11,7 +11,7 @@ from service.bandits.encoder import COLD_SHARE
 from service.bandits.memory import Memory
 from service.bandits.training_set import TrainingSet
 from service.errors import Damaged, LogGap, UnknownSchema
-from service.serving.attributions import attributions
+from service.observe.attributions import attributions
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
 from service.state.events import Learned, VersionActivated, VersionStaged

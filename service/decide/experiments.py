@@ -3,7 +3,7 @@
 from service.errors import Gone, Invalid, NotFound
 from service.log.replicas import Replicas
 from service.naming import listed, not_found, quoted
-from service.serving.retrieval import applies
+from service.retrieval.shortlists import applies
 from service.settings import Settings
 from service.state.fold import State
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
+from service.decide.experiments import expect_present
 from service.definition.experiment import LARGEST_REWARD, RewardRules
 from service.definition.reward_request import RewardRequest
 from service.errors import Conflict, Gone, Invalid, NotFound, StoreUnavailable
@@ -13,15 +14,14 @@ from service.log.log import Log
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended
 from service.naming import listed, quoted
-from service.observability.telemetry import Telemetry
 from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
-from service.serving.experiments import expect_present
-from service.serving.marks import MarkedSettlement, ShownReward, activation_mark
-from service.serving.weighing import weigh
+from service.settle.marks import MarkedSettlement, ShownReward, activation_mark
+from service.settle.weighing import weigh
 from service.state.decisions import Decision, Shown, decode_decision
 from service.state.events import Activated, encode_event
 from service.state.fold import EARLIER, State
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

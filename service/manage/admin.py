@@ -13,6 +13,7 @@ from msgspec import structs
 from service.bandits.heads.base import Meta
 from service.bandits.kinds import AnyPolicy
 from service.bandits.version import Version
+from service.decide.traffic import no_policy
 from service.definition.difference import Difference, difference
 from service.definition.experiment import LARGEST_REWARD, SMALLEST_RANGE, Definition
 from service.errors import (
@@ -30,10 +31,8 @@ from service.log.log import Log
 from service.log.replay import Pace, erasures, record_at, skip_mark, skipped_positions
 from service.log.stores import Store
 from service.log.stores.base import Append, Blob, MarkConflict
+from service.manage.probing import expect_sound, rows_of
 from service.naming import listed, not_found, quoted
-from service.observability.logs import log_change
-from service.serving.probing import expect_sound, rows_of
-from service.serving.traffic import no_policy
 from service.state.artifacts import read_artifact, read_meta
 from service.state.events import (
     AnyEvent,
@@ -50,6 +49,7 @@ from service.state.fold import State
 from service.state.footprint import expect_room
 from service.state.learner import Learner
 from service.state.succession import obstacle
+from service.telemetry.logs import log_change
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ import numpy as np
 from service.bandits import rules
 from service.bandits.candidates import Candidates
 from service.bandits.rules import Scores
+from service.decide.scoring import decide
+from service.decide.traffic import chances_of, winner
 from service.errors import Invalid
 from service.features.row import Row
 from service.features.schema import Array
-from service.serving.scoring import decide
-from service.serving.traffic import chances_of, winner
 from service.state.decisions import Decision, Shown, as_logged
 from service.state.events import Learned, Outcome
 from service.state.fold import State

@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel, Field
 
+from service.analysis.rederive import candidates_of, check_choice
+from service.decide.experiments import expect_present
 from service.errors import Invalid, NotFound
 from service.log.log import Log
 from service.log.stores import Store
 from service.naming import quoted
+from service.observe.attributions import CandidateAnswer, attributions, unexplained
 from service.security.access import Grant, expect_granted, granted
-from service.serving.attributions import CandidateAnswer, attributions, unexplained
-from service.serving.experiments import expect_present
-from service.serving.marks import ERASED, activation_mark, arm_mark, read_arm
-from service.serving.rederive import candidates_of, check_choice
+from service.settle.marks import ERASED, activation_mark, arm_mark, read_arm
 from service.state.decisions import Decision, decode_decision, is_imported, is_whole
 from service.state.fold import State
 

@@ -8,10 +8,10 @@ from prometheus_client.registry import Collector
 from service.bandits.version import WIDE
 from service.clock import SYSTEM, Clock
 from service.log.log import Log
-from service.observability.telemetry import Telemetry
 from service.state.fold import State
 from service.state.footprint import footprint_of
 from service.state.learner import Learner
+from service.telemetry.metrics import Telemetry
 
 GaugeRow = tuple[str, tuple[str, ...], float]
 """Name of a gauge, the values of its labels, and its value."""

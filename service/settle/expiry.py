@@ -6,8 +6,8 @@ import logging
 from service.errors import Damaged, Gone, StoreUnavailable
 from service.log.log import Log
 from service.log.stores import Store
-from service.serving.marks import ShownReward
-from service.serving.settlement import Settlements
+from service.settle.marks import ShownReward
+from service.settle.settlement import Settlements
 from service.state.decisions import Decision, decode_decision
 from service.state.fold import State
 

@@ -15,11 +15,11 @@ from service.log.replay import Pace, read_event, record_at, replay, row_pages
 from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import Erasure, ReaderPosition, Snapshot, Trim
-from service.observability.telemetry import Telemetry
 from service.settings import Settings
 from service.state.decisions import decode_decision
 from service.state.events import VersionStaged
 from service.state.fold import State
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from service.clock import SYSTEM, Clock
-from service.observability.telemetry import Telemetry
 from service.state.fold import State
+from service.telemetry.metrics import Telemetry
 
 Array = npt.NDArray[np.float64]
 

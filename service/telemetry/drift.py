@@ -19,10 +19,10 @@ from service.clock import SYSTEM, Clock
 from service.definition.experiment import RewardRules
 from service.features.declaration import Boolean, Categorical, Hashed, Vector
 from service.features.schema import Array, Schema
-from service.observability.reward_sizes import RewardSizes
 from service.state.events import Learned, Outcome
 from service.state.fold import State
 from service.state.learner import Learner
+from service.telemetry.reward_sizes import RewardSizes
 
 SAMPLES = 500
 """Samples of a window of contexts or predictions. What chance alone makes of a population stability

@@ -13,7 +13,7 @@ import numpy as np
 from service.bandits.candidates import Candidates
 from service.features.schema import Array
 from service.features.view import View
-from service.serving.arm_index import ArmIndex
+from service.retrieval.arm_index import ArmIndex
 from service.state.decisions import Shortlist
 from service.state.fold import State
 from service.state.learner import Learner

@@ -4,13 +4,13 @@ import msgspec
 from msgspec import structs
 
 from service.bandits import rules
+from service.decide.lookup import Lookup
 from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import Invalid
 from service.features.schema import Array
 from service.log.clock import LogClock
 from service.log.stores.base import DecisionRow
 from service.security.token import TOKEN_CHARACTERS, Ticket, TokenSealer
-from service.serving.lookup import Lookup
 from service.state.decisions import Decision, Shown, as_logged, encode_decision
 
 

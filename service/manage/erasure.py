@@ -21,19 +21,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
+from service.decide.lookup import seed_of
 from service.errors import Damaged, Quarantined, StoreUnavailable, UnknownSecret
 from service.log.log import Log
 from service.log.replay import Pace, replay, row_pages
 from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import Append, Erasure
-from service.observability.logs import log_change
-from service.observability.telemetry import Telemetry
 from service.security.token import TokenSealer
-from service.serving.lookup import seed_of
-from service.serving.marks import ERASED, OPEN_S, arm_mark
+from service.settle.marks import ERASED, OPEN_S, arm_mark
 from service.state.decisions import Decision, decode_decision, unit_of
 from service.state.events import Erased, Learned, Tombstone, VersionStaged, encode_event
+from service.telemetry.logs import log_change
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 

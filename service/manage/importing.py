@@ -15,6 +15,7 @@ from typing import Literal, TypeGuard
 import msgspec
 import numpy as np
 
+from service.decide.arms import find as find_arms
 from service.definition.select_request import InlineArm, RequestedValues
 from service.errors import Conflict, Gone, Invalid, Refused
 from service.features.schema import Array
@@ -24,11 +25,9 @@ from service.log.replay import Pace
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, DecisionRow, Mark
 from service.log.unlogged import StoredDecision
-from service.observability.logs import log_change
+from service.manage.admin import find
 from service.security.token import TokenSealer
-from service.serving.admin import find
-from service.serving.arms import find as find_arms
-from service.serving.marks import ERASED, ArmValue, arm_mark, read_arm
+from service.settle.marks import ERASED, ArmValue, arm_mark, read_arm
 from service.state.decisions import (
     IMPORTED,
     Decision,
@@ -39,6 +38,7 @@ from service.state.decisions import (
 )
 from service.state.events import AnyEvent, Imported, Outcome, Rewarded, encode_event
 from service.state.fold import State
+from service.telemetry.logs import log_change
 
 VISITS_PER_COMMIT = 512
 """Visits of one commit of the log: with 128, an import took a fifth more processor time. Others are

@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 
 from service import __version__
 from service.clock import SYSTEM, Clock
-from service.observability.drift import Drift
+from service.telemetry.drift import Drift
 
 BUCKET_SECONDS = (
     0.00025,

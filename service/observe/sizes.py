@@ -6,7 +6,7 @@ import logging
 from service.errors import StoreError
 from service.log.log import Log
 from service.log.stores import Store
-from service.observability.telemetry import LogSizes, Telemetry
+from service.telemetry.metrics import LogSizes, Telemetry
 
 logger = logging.getLogger(__name__)
 

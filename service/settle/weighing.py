@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from service.errors import NotPositiveDefinite
-from service.serving.marks import MarkedSettlement, ShownReward
+from service.settle.marks import MarkedSettlement, ShownReward
 from service.state.examination import seen_chance
 from service.state.fold import State
 

@@ -11,23 +11,23 @@ from time import perf_counter
 import msgspec
 
 from service.bandits.rules import Slate
+from service.decide import arms
+from service.decide.decision_times import DecisionTimes
+from service.decide.experiments import Experiments
+from service.decide.lookup import Lookup, Lookups
+from service.decide.recorder import Recorded, Recorder
+from service.decide.scoring import decide, decide_batch
 from service.definition.select_request import BARE, Envelope, SelectRequest
 from service.errors import Conflict, Invalid, NotFound, Overdue, Refused
 from service.features.schema import Array
 from service.log.log import Log
 from service.log.unlogged import StoredDecision
-from service.observability.telemetry import Telemetry
 from service.security.entropy import Entropy
 from service.security.token import TokenSealer
-from service.serving import arms
-from service.serving.decision_times import DecisionTimes
-from service.serving.experiments import Experiments
-from service.serving.lookup import Lookup, Lookups
-from service.serving.recorder import Recorded, Recorder
-from service.serving.scoring import decide, decide_batch
 from service.settings import Settings
 from service.state.decisions import Decision, decode_decision
 from service.state.fold import State
+from service.telemetry.metrics import Telemetry
 
 LONG_S = 0.005
 """Decisions that take longer are made in another thread, so that no other request waits."""

@@ -7,16 +7,16 @@ from random import Random
 import msgspec
 
 from service.bandits.candidates import Candidates
+from service.decide import arms
+from service.decide.decision_times import DecisionTime, DecisionTimes
+from service.decide.traffic import assign
+from service.decide.tries import Tries
 from service.definition.select_request import BARE, Envelope, InlineArm, SelectRequest
 from service.errors import Invalid
 from service.features.schema import Array
 from service.log.clock import LogClock
+from service.retrieval.shortlists import Retrieval, applies
 from service.security.token import TokenSealer, text_of
-from service.serving import arms
-from service.serving.decision_times import DecisionTime, DecisionTimes
-from service.serving.retrieval import Retrieval, applies
-from service.serving.traffic import assign
-from service.serving.tries import Tries
 from service.settings import Settings
 from service.state.decisions import DecisionFacts, Shortlist
 from service.state.fold import State

@@ -16,14 +16,14 @@ from service.bandits.version import WIDE, Version
 from service.clock import SYSTEM, Clock
 from service.log.log import Log
 from service.log.stores import Store
-from service.observability.history import SAMPLE_COLUMNS, History
-from service.observability.telemetry import Telemetry
+from service.manage.admin import find
 from service.security.access import Grant, granted
-from service.serving.admin import find
 from service.state.decisions import series_of
 from service.state.fold import State
 from service.state.learner import Learner
 from service.state.reward_statistics import RewardTotals, interval
+from service.telemetry.history import SAMPLE_COLUMNS, History
+from service.telemetry.metrics import Telemetry
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]

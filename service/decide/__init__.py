@@ -1,0 +1,1 @@
+"""A decision: find experiment, policy and candidates, score, draw, record."""

@@ -1,1 +1,0 @@
-"""What a service does with its log beside requests: expiry, retention, erasure."""

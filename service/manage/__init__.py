@@ -1,0 +1,1 @@
+"""Changes that people make: definitions, arms, versions, imports, erasures; and retention."""

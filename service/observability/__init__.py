@@ -1,1 +1,0 @@
-"""Metrics, drift and the log of the process."""

@@ -1,0 +1,1 @@
+"""What people look at: overviews, explanations, metrics of the state."""

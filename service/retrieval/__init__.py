@@ -1,0 +1,1 @@
+"""Shortlists of large catalogues: the index of arms, and the search in it."""

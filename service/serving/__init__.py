@@ -1,1 +1,0 @@
-"""Decide, settle, administer, explain."""

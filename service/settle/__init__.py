@@ -1,0 +1,1 @@
+"""Settlement of decisions by their rewards, or by the default reward."""
