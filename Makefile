@@ -50,7 +50,7 @@ $(VENV)/.%: pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS) | $(BIN)
 demo: $(VENV)/.sim $(VENV)/.train  ## Install, start the service, let three policies learn a pet shop, write the report
 	@BIN=$(BIN) sh .ci/demo $(ARGS)
 
-test: $(VENV)/.test  ## Run the tests of the gate, in three minutes (finds or installs redis-server)
+test: $(VENV)/.test  ## Run the tests of the gate, in three to five minutes on two cores (finds or installs redis-server)
 	@sh .ci/redis
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not ($(NIGHTLY))' $(ARGS)
 
