@@ -198,7 +198,7 @@ class Averaged(HeadMaker):
         return InformedHead(view, key)
 
     def numbers(self, sizes: Sizes) -> float:
-        """Matrices of each arm, in stacks that double, and of what arms share."""
+        """Count the matrices of each arm, in stacks that double, and those of what arms share."""
         d, f = sizes.columns - sizes.arm_columns, sizes.arm_columns
         if not f:
             own = 4 * d * (d + 2) + 2 * (d + UNITS) * (d + UNITS + 2 if d > 1 else 0)
@@ -210,11 +210,11 @@ class Averaged(HeadMaker):
         return float(3 * sizes.heads * own + 3 * 3 * shared**2)
 
     def remembered(self, sizes: Sizes) -> int:
-        """While these are learned again, others come."""
+        """Count what late members wait for, and what comes while they learn it."""
         late = sizes.columns > 1 and not sizes.arm_columns and sizes.heads <= LATE_MEMBER_ARMS
         return LATE_FROM + LATE_FROM // (PACE - 1) if late else 0
 
 
 def regression(regressor: str, ridge: float, noise: float | None, *, disjoint: bool) -> HeadMaker:
-    """Return what a point estimate is of: clicks by arm of "popularity", else a ridge head."""
+    """Return the head of a point estimate: clicks by arm for "popularity", else a ridge head."""
     return Clicks() if regressor == "popularity" else ridge_heads(ridge, noise, disjoint=disjoint)

@@ -38,7 +38,7 @@ class Recorder:
         self._sealer, self._most_bytes, self._clock = sealer, most_bytes, clock
 
     def record(self, lookup: Lookup, p: Array, slate: rules.Slate) -> Recorded:
-        """Token and row of a decision. Raises Invalid where the row is too long.
+        """Make token and row of a decision. Raises Invalid where the row is too long.
 
         p: of the candidates, of the first slot. slate: what is shown.
         """

@@ -333,8 +333,8 @@ def test_a_snapshot_at_any_place_and_its_tail_equal_the_whole_fold() -> None:
 
 @pytest.mark.parametrize("wait", [150, 600])
 def test_auto_finds_the_best_where_misses_come_by_default(wait: int) -> None:
-    """A click of .45 for food to cats and toys to dogs, else .08. It went from arm to arm before,
-    and earned less than chance, which has .2 (.45 / 3 + .08 2 / 3)."""
+    """A click of .45 for food to cats and toys to dogs, else .08: chance earns .2. This holds what
+    all parts of `auto` bring together; that rewards wait is held by the tests above."""
     log, rng, clicks = opened({"kind": "auto"}), Random(5), list[bool]()
     missed = list[Learned]()
     for number in range(2 * wait + 400):

@@ -103,8 +103,9 @@ class Auto(Featured):
         return self if alone else self.model_copy(update={"min_tries": 0})
 
     def seen(self, features: Features, arms: Mapping[str, Mapping[str, object]]) -> list[str]:
-        """Crosses of context and arm are its own; those within one side count as features. A
-        feature of the arm that repeats its id is left out: it has nothing that arms share."""
+        """Return the features that it sees. Crosses of context and arm are its own; those within
+        one side count as features. A feature of the arm that repeats its id is left out: it has
+        nothing that arms share."""
         if self.features is not None:
             return self.features
         known = [
