@@ -16,6 +16,7 @@ from service.bandits.rules import Scores
 from service.decide.scoring import decide
 from service.decide.traffic import chances_of, winner
 from service.errors import Invalid
+from service.features.attributes import attribute_faults
 from service.features.row import Row
 from service.features.schema import Array
 from service.state.decisions import Decision, Shown, as_logged
@@ -194,13 +195,14 @@ def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
     try:
         context = state.schema.encode_context(decision.context)
         candidates = candidates_of(state, decision)
+        _expect_attributes(state, decision)
     except KeyError as unknown:
         what = f"at position {state.position} the catalogue has no arm {unknown}"
         yield Discrepancy("features", decision.id, what)
         return
     except Invalid as refused:
         where = ", ".join(f"{fault.path} {fault.message}" for fault in refused.faults)
-        yield Discrepancy("features", decision.id, f"features do not fit: {where}")
+        yield Discrepancy("features", decision.id, f"values do not fit: {where}")
         return
     for arm in decision.shown:
         row = state.schema.row(context, candidates.x[candidates.row_of[arm.arm]])
@@ -208,6 +210,18 @@ def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
             yield found
             break
     yield from _check_probabilities(learner, decision, context, candidates)
+
+
+def _expect_attributes(state: State, decision: Decision) -> None:
+    """Raise Invalid where attributes of arms outside the catalogue do not fit the definition."""
+    declared = state.definition.attributes
+    faults = [
+        fault
+        for arm, values in decision.attributes.items()
+        for fault in attribute_faults(declared, values, f"attributes.{arm}")
+    ]
+    if faults:
+        raise Invalid("an attribute is unknown or of a wrong type", faults=faults)
 
 
 def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tuple[object, object]]:

@@ -134,12 +134,11 @@ class ExtraPolicies:
         """Add them to a state that a log begins with."""
         if state.deleted:
             return
-        definition = state.definition.model_copy(update={"arms": state.arms})
         event = ExperimentDefined(
             at=0.0,
             revision=state.revision,
             schema_version=state.schema_version,
-            definition=definition.model_dump(mode="json"),
+            definition=state.current_definition.model_dump(mode="json"),
         )
         state.position -= 1
         state.apply(state.position + 1, self.into(event))

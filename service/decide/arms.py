@@ -5,6 +5,7 @@ import numpy as np
 from service.bandits.candidates import LARGE, Candidates
 from service.definition.select_request import InlineArm, RequestedArms
 from service.errors import Fault, Invalid
+from service.features.attributes import attribute_faults
 from service.features.schema import Array
 from service.naming import listed, quoted, repeated, suggestion
 from service.state.fold import State
@@ -75,6 +76,9 @@ class _Mixture:
             else:
                 row = self._state.schema.encode_arm(arm.features, f"{path}.features")
                 self._rows.append(row)
+                if arm.attributes:
+                    declared = self._state.definition.attributes
+                    self._faults += attribute_faults(declared, arm.attributes, f"{path}.attributes")
         else:
             self._ids.append(arm)
             if arm in rows:

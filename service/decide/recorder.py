@@ -1,5 +1,7 @@
 """Token and row of a decision."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import structs
 
@@ -12,6 +14,7 @@ from service.log.clock import LogClock
 from service.log.stores.base import DecisionRow
 from service.security.token import TOKEN_CHARACTERS, Ticket, TokenSealer
 from service.state.decisions import Decision, Shown, as_logged, encode_decision
+from service.state.events import FeatureValues
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
@@ -71,6 +74,7 @@ class Recorder:
             deferred=request.deferred,
             key=lookup.envelope.caller,
             facts=lookup.facts,
+            attributes=_attributes(inline.values()),
         )
         token, whole = self.token(state.name, decision, logged=True)
         waits = reward.default is not None and not request.deferred
@@ -98,9 +102,11 @@ class Recorder:
         named = request.arms
         if named is None:
             return True
-        inline = {arm.id: arm.features for arm in named if isinstance(arm, InlineArm)}
         ids = [arm.id if isinstance(arm, InlineArm) else arm for arm in named]
-        return (ids, inline) == (decision.arms, decision.inline)
+        outside = [arm for arm in named if isinstance(arm, InlineArm)]
+        inline = {arm.id: arm.features for arm in outside}
+        own = decision.arms, decision.inline, decision.attributes
+        return (ids, inline, _attributes(outside)) == own
 
     def token(
         self, experiment: str, decision: Decision, *, logged: bool, keyed: bool = False
@@ -124,3 +130,8 @@ class Recorder:
         if len(token) <= TOKEN_CHARACTERS:
             return token, True
         return self._sealer.seal(structs.replace(ticket, shown=[])), False
+
+
+def _attributes(inline: Iterable[InlineArm]) -> dict[str, FeatureValues]:
+    """Return the attributes of arms outside the catalogue that have any, by arm."""
+    return {arm.id: arm.attributes for arm in inline if arm.attributes}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from pydantic import BaseModel
 
@@ -12,7 +13,7 @@ from service.naming import listed
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """Values of a setting, or the features of an arm."""
+    """Values of a setting, or the features and attributes of an arm."""
 
     before: object
     after: object
@@ -20,7 +21,7 @@ class SettingChange:
 
 @dataclass(slots=True)
 class Difference:
-    """Paths of what a definition adds, removes and changes: `arms.ball`,
+    """Paths of what a definition adds, removes and changes: `arms.ball`, `attributes.stock`,
     `features.context.persona`, `policies.main.alpha`, `reward.range`."""
 
     added: list[str] = field(default_factory=list)
@@ -31,8 +32,8 @@ class Difference:
         return bool(self.added or self.removed or self.changed)
 
     def losses(self) -> Iterator[tuple[str, str]]:
-        """Yield each part that goes and the words for it: removed arms, features and policies, and
-        rules that fall back to their default."""
+        """Yield each part that goes and the words for it: removed arms, attributes, features and
+        policies, and rules that fall back to their default."""
         for part, names in grouped(self.removed).items():
             yield part, f"{len(names):,} {'goes' if len(names) == 1 else 'go'}: {listed(names)}"
         for path, change in self.changed.items():
@@ -58,6 +59,7 @@ def difference(before: Definition | None, after: Definition) -> Difference:
     found = Difference()
     old, new = before or NO_DEFINITION, after
     _compare_names(found, "arms", old.arms, new.arms, _compare_whole)
+    _compare_names(found, "attributes", old.attributes, new.attributes, _compare_whole)
     for side in ("context", "arm"):
         mine, others = (_dumped(getattr(each.features, side)) for each in (old, new))
         _compare_names(found, f"features.{side}", mine, others, _compare_settings)
@@ -69,7 +71,8 @@ def difference(before: Definition | None, after: Definition) -> Difference:
 
 
 SettingValues = Mapping[str, object]
-Compare = Callable[[Difference, str, SettingValues, SettingValues], None]
+Compared = TypeVar("Compared")
+Compare = Callable[[Difference, str, Compared, Compared], None]
 
 
 def _dumped(models: Mapping[str, BaseModel]) -> dict[str, SettingValues]:
@@ -86,9 +89,9 @@ def _rules(definition: Definition) -> dict[str, object]:
 def _compare_names(
     found: Difference,
     path: str,
-    old: Mapping[str, SettingValues],
-    new: Mapping[str, SettingValues],
-    compare: Compare,
+    old: Mapping[str, Compared],
+    new: Mapping[str, Compared],
+    compare: Compare[Compared],
 ) -> None:
     found.removed += [f"{path}.{name}" for name in old if name not in new]
     found.added += [f"{path}.{name}" for name in new if name not in old]
@@ -104,7 +107,7 @@ def _compare_crosses(found: Difference, old: Sequence[str], new: Sequence[str]) 
     found.added += [f"{path}.{cross}" for parts, cross in others.items() if parts not in mine]
 
 
-def _compare_whole(found: Difference, path: str, old: SettingValues, new: SettingValues) -> None:
+def _compare_whole(found: Difference, path: str, old: object, new: object) -> None:
     found.changed[path] = SettingChange(old, new)
 
 

@@ -1,9 +1,10 @@
-"""An experiment's definition: features, arms, policies, reward rules. TOML and JSON alike."""
+"""An experiment's definition: features, attributes, arms, policies, reward rules. TOML and JSON
+alike."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, LiteralString, Self, cast
+from typing import Annotated, Any, Literal, LiteralString, Self, cast
 
 from pydantic import (
     AfterValidator,
@@ -23,8 +24,10 @@ from service.definition.files import text_of, toml_of
 from service.errors import ConfigurationError
 from service.features.declaration import (
     CROSS,
+    INTERCEPT,
     NAME,
     NAME_RULE,
+    AttributeType,
     Features,
     Name,
     Number,
@@ -55,6 +58,14 @@ InlineValue = bool | Number | Text | Annotated[list[Number], Field(fail_fast=Tru
 InlineValues = Annotated[
     dict[str, InlineValue], Field(max_length=256), BeforeValidator(without_nulls), at_most(256)
 ]
+InlineAttribute = bool | Number | Text
+InlineAttributes = Annotated[
+    dict[str, InlineAttribute], Field(max_length=256), BeforeValidator(without_nulls), at_most(256)
+]
+ArmTable = Annotated[
+    dict[str, InlineValue], Field(max_length=512), BeforeValidator(without_nulls), at_most(512)
+]
+"""Features and attributes of an arm, side by side: their declarations say which is which."""
 LARGEST_REWARD = 1e12
 """Limit of a reward, and of a sum of rewards, on either side of 0: the squares of a million such
 rewards can be summed, and no product with a feature overflows."""
@@ -197,8 +208,13 @@ class Definition(Model):
     """All that defines an experiment but its name."""
 
     features: Features = Field(Features(), description="What policies can see.")
-    arms: Annotated[dict[ArmId, InlineValues], IN_PARTS] = Field(
-        {}, description="The catalogue: features of each arm, by its id."
+    attributes: Annotated[dict[Name, AttributeType], Field(max_length=256), at_most(256)] = Field(
+        {},
+        description="Values of arms that rules read and no policy learns, such as the stock: the "
+        "type of each, by its name.",
+    )
+    arms: Annotated[dict[ArmId, ArmTable], IN_PARTS] = Field(
+        {}, description="The catalogue: features and attributes of each arm, by its id."
     )
     policies: Annotated[
         dict[Name, AnyPolicy], Field(min_length=1, max_length=POLICIES), at_most(POLICIES)
@@ -223,6 +239,9 @@ class Definition(Model):
 
     def _faults_between(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what is wrong between settings, and where."""
+        for name in self.attributes:
+            if name == INTERCEPT or name in self.features.context or name in self.features.arm:
+                yield ("attributes", name), "is the name of a feature"
         for name, policy in self.policies.items():
             try:
                 self._check_policy(policy)
@@ -262,6 +281,24 @@ class Definition(Model):
         for loc, message in changed._faults_between():
             raise ValueError(f"{'.'.join(loc)}: {message}")
         return changed
+
+    def split(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the features and the attributes among the values of an arm; a value that is
+        neither is among the features."""
+        if not self.attributes:
+            return {**values}, {}
+        attributes = {name: value for name, value in values.items() if name in self.attributes}
+        return {name: values[name] for name in values if name not in attributes}, attributes
+
+    def with_catalogue(
+        self,
+        features: Mapping[str, Mapping[str, Any]],
+        attributes: Mapping[str, Mapping[str, Any]],
+    ) -> Self:
+        """Return a copy with these arms. attributes: by arm, where it has any."""
+        arms = {**features}
+        arms |= {arm: {**features[arm], **own} for arm, own in attributes.items()}
+        return self.model_copy(update={"arms": arms})
 
     def _check_policy(self, policy: AnyPolicy) -> None:
         parts = policy.policy()

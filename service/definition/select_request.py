@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -23,9 +23,15 @@ RequestedText = Annotated[str, Meta(max_length=256)]
 RequestedValue = bool | float | RequestedText | list[float]
 RequestedValues = Annotated[dict[str, RequestedValue | None], Meta(max_length=256)]
 """Features by name; null is the same as a value that is left out."""
+RequestedAttribute = bool | float | RequestedText
+RequestedAttributes = Annotated[dict[str, RequestedAttribute | None], Meta(max_length=256)]
+"""Attributes by name; null is the same as one that is left out."""
 
 
-def given(values: Mapping[str, RequestedValue | None]) -> dict[str, RequestedValue]:
+RequestedT = TypeVar("RequestedT")
+
+
+def given(values: Mapping[str, RequestedT | None]) -> dict[str, RequestedT]:
     """Return the values that are not null."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -35,14 +41,18 @@ class InlineArm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     id: NewId
     features: RequestedValues = {}
+    attributes: RequestedAttributes = {}
 
     def __post_init__(self) -> None:
         if None in self.features.values():
             msgspec.structs.force_setattr(self, "features", given(self.features))
+        if self.attributes and None in self.attributes.values():
+            msgspec.structs.force_setattr(self, "attributes", given(self.attributes))
 
     def least_members(self) -> int:
         """Count the members that the JSON of this arm has at least."""
-        return 2 + len(self.features) if self.features else 1
+        count = 2 + len(self.features) if self.features else 1
+        return count + 1 + len(self.attributes) if self.attributes else count
 
 
 RequestedArms = Sequence[str | InlineArm]

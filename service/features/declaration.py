@@ -1,4 +1,4 @@
-"""What an experiment declares of its features: kinds, names, crosses."""
+"""What an experiment declares of its features: kinds, names, crosses; and types of attributes."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
@@ -26,6 +26,8 @@ SCALE = (
 DEFAULT = "Holds where it is left out; without one it has to be there."
 CLIP = 10.0
 """Default clip, in scales, of a number whose usual range is not known yet."""
+AttributeType = Literal["number", "text", "boolean"]
+"""Type of an attribute: a value of an arm that rules read and no policy learns."""
 INTERCEPT = "intercept"
 CROSS = " x "
 

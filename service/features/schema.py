@@ -5,7 +5,7 @@ training data hold it as a `Row`; crosses are functions of it and never stored.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import copysign, inf, isfinite
 
 import numpy as np
@@ -242,13 +242,16 @@ class SideEncoder:
             for name, feature in features.items()
         ]
 
-    def encode(self, values: Mapping[str, object], path: str) -> Array:
-        """Columns of named values. Raises Invalid that names each fault under `path`."""
+    def encode(
+        self, values: Mapping[str, object], path: str, attributes: Collection[str] = ()
+    ) -> Array:
+        """Columns of named values. attributes: names that may stand beside them, for whoever
+        mistook one. Raises Invalid that names each fault under `path`."""
         x, clipped, faults = np.zeros(self.width), list[str](), list[Fault]()
         if not values.keys() <= self.columns.keys():
             first, *others = sorted(values.keys() - self.columns.keys())
-            say = "there is no such feature"
-            near = suggestion(first, self.columns)  # once: it takes a while
+            say = "there is no such feature" + " or attribute" * bool(attributes)
+            near = suggestion(first, [*self.columns, *attributes])  # once: it takes a while
             faults = [Fault(f"{path}.{first}", say + near)]
             faults += [Fault(f"{path}.{name}", say) for name in others]
         for name, default, encode in self._encoders:
@@ -315,9 +318,12 @@ class Schema:
         return self.context.encode(values, "context")
 
     def encode_arm(
-        self, values: Mapping[str, object], path: str = "features"
+        self,
+        values: Mapping[str, object],
+        path: str = "features",
+        attributes: Collection[str] = (),
     ) -> Array:  # (arm.width,)
-        return self.arm.encode(values, path)
+        return self.arm.encode(values, path, attributes)
 
     def row(
         self,

@@ -90,7 +90,7 @@ def _allow_origins(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
     return CORSMiddleware(
         app,
         allow_origins=list(origins),
-        allow_methods=["GET", "HEAD", "POST", "PUT", "DELETE"],
+        allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
         allow_headers=ALLOWED_HEADERS,
         expose_headers=READABLE,
         max_age=PREFLIGHT_SECONDS,

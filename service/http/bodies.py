@@ -22,6 +22,7 @@ from service.definition.reward_request import RewardRequest
 from service.definition.select_request import (
     NO_DOTS,
     NO_LINE_END,
+    RequestedAttribute,
     RequestedValue,
     SelectRequest,
 )
@@ -282,6 +283,7 @@ def _malformed(message: str, body: bytes) -> str:
 MEMBER_TYPES: Final[dict[str, Any]] = {
     "context": RequestedValue | None,
     "features": RequestedValue | None,
+    "attributes": RequestedAttribute | None,
     "rewards": float,
 }
 """Types of members that msgspec does not name in the path of a fault."""

@@ -3,7 +3,7 @@
 Arms and policies have a short form without /experiments/{experiment} for a service with one.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Annotated
 
 import msgspec
@@ -26,20 +26,21 @@ from service.http.openapi import problems
 from service.http.schemas import (
     Arm,
     ArmList,
+    ArmPatchBody,
     ArmsBody,
+    ArmValuesBody,
     DefinedAnswer,
     ExperimentAnswer,
     ExperimentBody,
     ExperimentList,
     ExperimentSummary,
-    FeaturesBody,
     PolicyAnswer,
     PolicyList,
     PolicyStatus,
     VersionAnswer,
 )
 from service.http.strict import StrictRoute
-from service.naming import not_found
+from service.manage.admin import expect_listed
 from service.security.access import granted
 from service.state.fold import State
 
@@ -55,14 +56,25 @@ def _answer(state: State, response: Response) -> ExperimentAnswer:
         revision=state.revision,
         schema_version=state.schema_version,
         position=state.position,
-        definition=state.definition.model_copy(update={"arms": state.arms}),
+        definition=state.current_definition,
     )
 
 
-def _listed(arms: Mapping[str, Mapping[str, object]]) -> Response:
-    """Write an `ArmList` without validating each arm again, which took longest: they were validated
-    on arrival."""
-    listed = [{"id": arm, "features": features} for arm, features in arms.items()]
+def _arm(state: State, arm: str) -> Arm:
+    """Return an arm as it is now. Raises NotFound."""
+    expect_listed(state, arm)
+    return Arm(id=arm, features=state.arms[arm], attributes=state.attributes.get(arm, {}))
+
+
+def _listed(state: State, arms: Iterable[str]) -> Response:
+    """Write an `ArmList` of those of the arms that the catalogue has now, without validating each
+    again, which took longest: they were validated on arrival."""
+    features, attributes = state.arms, state.attributes
+    listed = [
+        {"id": arm, "features": features[arm], "attributes": attributes.get(arm, {})}
+        for arm in arms
+        if arm in features
+    ]
     return Response(msgspec.json.encode({"arms": listed}), media_type="application/json")
 
 
@@ -158,7 +170,7 @@ def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     @routes.get("/arms", tags=["define"], response_model=ArmList, responses=problems(404, 503))
     async def list_arms(state: Experiment) -> Response:
         """Return the catalogue."""
-        return _listed(state.arms)
+        return _listed(state, state.arms)
 
     @routes.post(
         "/arms", tags=["define"], response_model=ArmList, responses=problems(400, 404, 503)
@@ -166,24 +178,32 @@ def arm_resources(of: Callable[..., Awaitable[State]]) -> APIRouter:
     async def upsert_arms(
         body: ArmsBody, state: Experiment, services: ServicesDep, by: AuthorDep
     ) -> Response:
-        """Add arms, or give them other features; all or, where one is at fault, none."""
+        """Add arms, or replace their features and attributes, which stand side by side. Where one
+        is at fault, nothing changes."""
         await services.admin.upsert_arms(state, body.arms, by)
-        return _listed(body.arms)
+        return _listed(state, body.arms)
 
     @routes.get("/arms/{arm:id}", tags=["define"], responses=problems(404, 503))
     async def get_arm(arm: ArmPath, state: Experiment) -> Arm:
         """Return one arm of the catalogue."""
-        if arm not in state.arms:
-            raise not_found("arm", arm, state.arms)
-        return Arm(id=arm, features=state.arms[arm])
+        return _arm(state, arm)
 
     @routes.put("/arms/{arm:id}", tags=["define"], responses=problems(400, 404, 503))
     async def put_arm(
-        arm: ArmPath, body: FeaturesBody, state: Experiment, services: ServicesDep, by: AuthorDep
+        arm: ArmPath, body: ArmValuesBody, state: Experiment, services: ServicesDep, by: AuthorDep
     ) -> Arm:
-        """Add an arm, or give it other features."""
-        await services.admin.upsert_arms(state, {arm: body.features}, by)
-        return Arm(id=arm, features=body.features)
+        """Add an arm, or replace its features and attributes: what the body leaves out goes."""
+        await services.admin.put_arm(state, arm, body.features, body.attributes, by)
+        return Arm(id=arm, features=body.features, attributes=body.attributes)
+
+    @routes.patch("/arms/{arm:id}", tags=["define"], responses=problems(400, 404, 503))
+    async def patch_arm(
+        arm: ArmPath, body: ArmPatchBody, state: Experiment, services: ServicesDep, by: AuthorDep
+    ) -> Arm:
+        """Change the named features and attributes of an arm, and keep the others. A change of
+        attributes alone touches nothing that is learned."""
+        await services.admin.patch_arm(state, arm, body.features, body.attributes, by)
+        return _arm(state, arm)
 
     @routes.delete(
         "/arms/{arm:id}",

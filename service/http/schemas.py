@@ -6,7 +6,15 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.bandits.kinds import AnyPolicy
 from service.definition.difference import Difference
-from service.definition.experiment import ArmId, Definition, InlineValues
+from service.definition.experiment import (
+    ArmId,
+    ArmTable,
+    Definition,
+    InlineAttribute,
+    InlineAttributes,
+    InlineValue,
+    InlineValues,
+)
 from service.definition.faults import IN_PARTS
 from service.features.declaration import Name
 from service.features.model import at_most
@@ -107,6 +115,7 @@ class ExperimentList(BaseModel):
 class Arm(BaseModel):
     id: str
     features: dict[str, object]
+    attributes: dict[str, object]
 
 
 class ArmList(BaseModel):
@@ -115,12 +124,36 @@ class ArmList(BaseModel):
 
 class ArmsBody(Body):
     arms: Annotated[
-        dict[ArmId, InlineValues], Field(min_length=1, max_length=10_000), IN_PARTS, at_most(10_000)
+        dict[ArmId, ArmTable], Field(min_length=1, max_length=10_000), IN_PARTS, at_most(10_000)
     ]
 
 
-class FeaturesBody(Body):
+class ArmValuesBody(Body):
+    """All values of an arm."""
+
     features: InlineValues = Field(default_factory=dict, json_schema_extra={"default": {}})
+    attributes: InlineAttributes = Field(
+        default_factory=dict,
+        json_schema_extra={"default": {}},
+        description="Values that rules read and no policy learns.",
+    )
+
+
+class ArmPatchBody(Body):
+    """Values of an arm that change; the others stay."""
+
+    features: Annotated[dict[str, InlineValue | None], Field(max_length=256), at_most(256)] = Field(
+        default_factory=dict,
+        json_schema_extra={"default": {}},
+        description="null removes a feature, whose default holds then.",
+    )
+    attributes: Annotated[
+        dict[str, InlineAttribute | None], Field(max_length=256), at_most(256)
+    ] = Field(
+        default_factory=dict,
+        json_schema_extra={"default": {}},
+        description="null removes an attribute.",
+    )
 
 
 class HeadHealthAnswer(BaseModel):

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from service.errors import (
     PreconditionFailed,
     UnknownSchema,
 )
+from service.features.attributes import attribute_faults
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.log.log import Log
@@ -36,10 +37,12 @@ from service.naming import listed, not_found, quoted
 from service.state.artifacts import read_artifact, read_meta
 from service.state.events import (
     AnyEvent,
+    ArmPatched,
     ArmRemoved,
     ArmUpserted,
     ExperimentDefined,
     ExperimentDeleted,
+    FeatureValues,
     PolicyReset,
     Skipped,
     VersionStaged,
@@ -129,7 +132,7 @@ class Admin:
         """Create a policy, or give it other settings. Raises as `plan_policy`, or Conflict where
         another definition came between."""
         plan = await self.plan_policy(name, policy, settings, if_match)
-        arms = plan.state.arms  # with those that were added since the plan
+        arms = plan.state.current_definition.arms  # with those that were added since the plan
         definition = {**plan.event.definition, "arms": arms}
         event = structs.replace(plan.event, definition=definition, by=by)
         await self._append_revision(plan.state, event, f"policy {policy} defined")
@@ -159,7 +162,7 @@ class Admin:
         except ValueError as fault:
             path, _, message = str(fault).partition(": ")
             raise Invalid(message, path=path) from fault
-        definition = changed.model_copy(update={"arms": state.arms})
+        definition = changed.with_catalogue(state.arms, state.attributes)
         return await self._plan(state, definition, if_match)
 
     async def _present(self, name: str) -> State:
@@ -177,7 +180,7 @@ class Admin:
         same = not created and state.definition.features.same_as(definition.features)
         version = state.schema_version + (not same)
         event = _defined(state, definition, version, self._log.clock.now(state))
-        before = None if created else state.definition.model_copy(update={"arms": state.arms})
+        before = None if created else state.current_definition
         changes = difference(before, definition)
         fresh = await asyncio.to_thread(_folded, state.name, event)
         restarts = {
@@ -200,8 +203,7 @@ class Admin:
         policies[policy] = policies[policy].model_copy(update={"share": share})
         if not any(each.share for each in policies.values()):
             raise Invalid("at least one policy needs a share above 0", path="share")
-        changed = {"policies": policies, "arms": state.arms}
-        definition = state.definition.model_copy(update=changed)
+        definition = state.current_definition.model_copy(update={"policies": policies})
         event = _defined(state, definition, state.schema_version, self._log.clock.now(state), by)
         await self._append_revision(state, event, f"share of {policy} set to {share:g}")
 
@@ -241,8 +243,8 @@ class Admin:
         numbers that are too large."""
         _expect_moderate(definition)
         schema = Schema(definition.features)
-        for arm, features in definition.arms.items():
-            schema.encode_arm(features, f"arms.{arm}")
+        for arm, values in definition.arms.items():
+            _expect_values(schema, definition, *definition.split(values), f"arms.{arm}")
         for name, policy in definition.policies.items():
             widths = {}
             if policy.policy().sees_features:
@@ -264,30 +266,62 @@ class Admin:
     async def upsert_arms(
         self, state: State, arms: Mapping[str, Mapping[str, object]], by: str
     ) -> None:
-        """Add arms or change their features: all of one call, checked first, in one commit."""
-        if new := len(arms.keys() - state.arms.keys()):
-            count = len(state.arms) + new
-            expect_room(self._memory_bytes, state, state.definition, count)
+        """Add arms, or replace their values, which are side by side as in a definition: all of one
+        call, checked first, in one commit. Raises Invalid."""
+        self._expect_room(state, arms.keys())
         pace, entries, own = Pace(), list[tuple[Append, AnyEvent]](), secrets.token_hex(16)
         now = self._log.clock.now(state)
-        for number, (arm, features) in enumerate(arms.items()):
-            state.schema.encode_arm(features, f"arms.{arm}")
-            event = ArmUpserted(at=now, by=by, arm=arm, features=dict(features))
+        for number, (arm, values) in enumerate(arms.items()):
+            features, attributes = state.definition.split(values)
+            _expect_values(state.schema, state.definition, features, attributes, f"arms.{arm}")
+            event = ArmUpserted(at=now, by=by, arm=arm, features=features, attributes=attributes)
             marks = {f"admin/{own}/{number}": ""}
             entries.append((Append(state.name, encode_event(event), marks), event))
             await pace.keep()
         await self._log.committer.append_all(entries)
         log_change(state.name, f"arms set: {listed(arms)}", by)
 
+    async def put_arm(
+        self, state: State, arm: str, features: FeatureValues, attributes: FeatureValues, by: str
+    ) -> None:
+        """Add an arm, or replace all its values. Raises Invalid."""
+        self._expect_room(state, {arm})
+        _expect_values(state.schema, state.definition, features, attributes)
+        now = self._log.clock.now(state)
+        event = ArmUpserted(at=now, by=by, arm=arm, features=features, attributes=attributes)
+        await self._append_arm(state, event, f"arms set: {listed([arm])}")
+
+    async def patch_arm(
+        self, state: State, arm: str, features: FeatureValues, attributes: FeatureValues, by: str
+    ) -> None:
+        """Change the named values of an arm, and remove those that are None. Raises NotFound, and
+        Invalid where the arm would not fit."""
+        expect_listed(state, arm)
+        whole = {**state.arms[arm], **features} if features else None
+        _expect_values(state.schema, state.definition, whole, attributes)
+        now = self._log.clock.now(state)
+        event = ArmPatched(at=now, by=by, arm=arm, features=features, attributes=attributes)
+        await self._append_arm(state, event, f"arm {quoted(arm)} changed")
+
+    async def _append_arm(
+        self, state: State, event: ArmUpserted | ArmPatched | ArmRemoved, what: str
+    ) -> None:
+        marks = {f"admin/{secrets.token_hex(16)}": ""}
+        await self._log.committer.append(Append(state.name, encode_event(event), marks), event)
+        log_change(state.name, what, event.by)
+
+    def _expect_room(self, state: State, arms: Set[str]) -> None:
+        """Raise Invalid where new ones among the arms would exceed the memory."""
+        if new := len(arms - state.arms.keys()):
+            count = len(state.arms) + new
+            expect_room(self._memory_bytes, state, state.definition, count)
+
     async def remove_arm(self, state: State, arm: str, by: str) -> None:
         """Remove an arm: it is no longer chosen; what was shown of it can still be rewarded. Raises
         NotFound."""
-        if arm not in state.arms:
-            raise not_found("arm", arm, state.arms)
+        expect_listed(state, arm)
         event = ArmRemoved(at=self._log.clock.now(state), by=by, arm=arm)
-        marks = {f"admin/{secrets.token_hex(16)}": ""}
-        await self._log.committer.append(Append(state.name, encode_event(event), marks), event)
-        log_change(state.name, f"arm {quoted(arm)} retired", by)
+        await self._append_arm(state, event, f"arm {quoted(arm)} retired")
 
     # -- versions ------------------------------------------------------------------------------
 
@@ -403,6 +437,29 @@ def _expect_moderate(definition: Definition) -> None:
             raise Invalid(f"must lie between {low:g} and {high:g}", path=path)
 
 
+def _expect_values(
+    schema: Schema,
+    definition: Definition,
+    features: Mapping[str, object] | None,
+    attributes: Mapping[str, object],
+    path: str = "",
+) -> None:
+    """Raise Invalid that names each fault in the values of an arm: under `path` where features and
+    attributes stand side by side, else under `features` and `attributes`.
+
+    features   None: they stay as they are
+    """
+    faults = attribute_faults(definition.attributes, attributes, path or "attributes")
+    try:
+        if features is not None:
+            beside = definition.attributes if path else ()
+            schema.encode_arm(features, path or "features", beside)
+    except Invalid as fault:
+        raise Invalid(fault.detail, faults=[*fault.faults, *faults]) from None
+    if faults:
+        raise Invalid("an attribute is unknown or of a wrong type", faults=faults)
+
+
 def _folded(name: str, event: ExperimentDefined) -> State:
     """Fold a definition into an empty state. Raises Invalid where that fails, whatever the cause
     is: no replica could serve it."""
@@ -426,6 +483,12 @@ def _judged(learner: Learner, artifact: bytes, x: Array) -> tuple[Version, Meta]
             )
         expect_sound(learner, read_artifact(learner, artifact), x)
         return read_artifact(learner, artifact), meta
+
+
+def expect_listed(state: State, arm: str) -> None:
+    """Raise NotFound for an arm that the catalogue lacks."""
+    if arm not in state.arms:
+        raise not_found("arm", arm, state.arms)
 
 
 def find(state: State, policy: str) -> Learner:

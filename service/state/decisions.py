@@ -78,6 +78,7 @@ class Decision(
     deferred         not shown, and not learned, before its activation
     key              the name of the caller's API key, '' where keys are off
     facts            what bounded the probabilities
+    attributes       of the arms in `inline` that have any
     """
 
     id: str
@@ -100,6 +101,7 @@ class Decision(
     deferred: bool = False
     key: str = ""
     facts: DecisionFacts = NO_FACTS
+    attributes: dict[str, FeatureValues] = {}
 
     @property
     def series(self) -> str:
@@ -145,6 +147,7 @@ def is_whole(decision: Decision) -> bool:
         and len(arms) == len(decision.arms)
         and 0 < len(decision.shown) == len(shown)
         and shown <= arms
+        and decision.attributes.keys() <= decision.inline.keys()
         and all(0 <= place < len(decision.arms) for place in decision.facts.untried)
         and model_version(decision) is not None
     )

@@ -20,7 +20,7 @@ FeatureValues = dict[str, Any]
 STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""
 
-SCHEMA = 4
+SCHEMA = 5
 """The schema of events and decision rows. Raise it with every change of either."""
 
 
@@ -63,8 +63,19 @@ class PolicyReset(Change, frozen=True, kw_only=True, tag="PolicyReset"):
 
 
 class ArmUpserted(Change, frozen=True, kw_only=True, tag="ArmUpserted"):
+    """An arm, new or another one of its id, with all its values."""
+
     arm: str
     features: FeatureValues
+    attributes: FeatureValues = {}
+
+
+class ArmPatched(Change, frozen=True, kw_only=True, tag="ArmPatched"):
+    """Some values of an arm; the others stay. None: it no longer has the value."""
+
+    arm: str
+    features: FeatureValues = {}
+    attributes: FeatureValues = {}
 
 
 class ArmRemoved(Change, frozen=True, kw_only=True, tag="ArmRemoved"):
@@ -225,6 +236,7 @@ ChangingEvent = (
     | ExperimentDeleted
     | PolicyReset
     | ArmUpserted
+    | ArmPatched
     | ArmRemoved
     | Rewarded
     | Expired

@@ -15,6 +15,7 @@ from service.bandits.heads.base import Meta, Stored, part
 from service.bandits.linalg import Index
 from service.definition.experiment import Definition
 from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
+from service.features.attributes import fitting
 from service.features.columns import base_meanings, places, taken, unknown, view_meanings
 from service.features.row import RowLayout
 from service.features.schema import Array, Schema
@@ -23,6 +24,7 @@ from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
 from service.state.events import (
     Activated,
     AnyEvent,
+    ArmPatched,
     ArmRemoved,
     ArmUpserted,
     ChangeDetected,
@@ -61,6 +63,9 @@ class Earlier(NamedTuple):
 class State:
     """One experiment, folded from its log up to `position`.
 
+    arms         features of the catalogue, by arm
+    attributes   attributes of the catalogue, by arm where it has any
+    attribute_changes  changes of these since this state was made
     rows         the catalogue's encoded features; a new mapping once all of them change
     changes      arms added, changed or removed since this mapping was made
     changed      the last of these, in order
@@ -88,6 +93,8 @@ class State:
         self.schema: Schema
         self.earlier: dict[int, Earlier] = {}
         self.arms: dict[str, FeatureValues] = {}
+        self.attributes: dict[str, FeatureValues] = {}
+        self.attribute_changes = 0
         self.learners: dict[str, Learner] = {}
         self.reward_sums: dict[str, RewardTotals] = {}
         self.arm_reward_sums: dict[str, ArmRewardSums] = {}
@@ -168,7 +175,8 @@ class State:
                 self._define(position, event)
             case ExperimentDeleted():
                 self.deleted, self.revision, self.examination = True, event.revision, None
-                self.learners, self.arms = {}, {}
+                self.learners, self.arms, self.attributes = {}, {}, {}
+                self.attribute_changes += 1
                 self.reward_sums, self.arm_reward_sums = {}, {}
             case PolicyReset():
                 self._reset(position, event)
@@ -182,7 +190,7 @@ class State:
                 self._activate(position, event)
             case ChangeDetected() | Erased():
                 self._forget(position, event)
-            case ArmUpserted() | ArmRemoved():
+            case ArmUpserted() | ArmPatched() | ArmRemoved():
                 self._list(event)
 
     def _forget(self, position: int, event: ChangeDetected | Erased) -> None:
@@ -204,22 +212,50 @@ class State:
                 f"experiment {self.name}: position {skipped} was folded and then skipped"
             )
 
-    def _list(self, event: ArmUpserted | ArmRemoved) -> None:
-        """Add an arm, if it fits the features of this position (a definition may have followed its
-        check), or remove it."""
-        if isinstance(event, ArmRemoved):
-            self.arms.pop(event.arm, None)
-            self.rows.pop(event.arm, None)
-        else:
+    def _list(self, event: ArmUpserted | ArmPatched | ArmRemoved) -> None:
+        """Add, change or remove an arm; a change of one that was removed since its check changes
+        nothing."""
+        arm = event.arm
+        if isinstance(event, ArmUpserted):
+            self._upsert(arm, event.features, event.attributes)
+        elif isinstance(event, ArmRemoved):
+            self.arms.pop(arm, None)
+            self.rows.pop(arm, None)
+            self._note_change(arm)
+            self._set_attributes(arm, {})
+        elif arm in self.arms:
+            features = _changed(self.arms[arm], event.features)
+            attributes = _changed(self.attributes.get(arm, {}), event.attributes)
+            self._upsert(arm, features, attributes)
+
+    def _upsert(self, arm: str, features: FeatureValues, attributes: FeatureValues) -> None:
+        """Set an arm, if it fits the features of this position (a definition may have followed its
+        check), with those of its attributes that fit. A change of attributes alone leaves all that
+        is made of features as it is."""
+        if features != self.arms.get(arm):
             try:
-                row = self.schema.encode_arm(event.features)
+                row = self.schema.encode_arm(features)
             except Invalid:
                 return
-            self.arms[event.arm], self.rows[event.arm] = event.features, row
+            self.arms[arm], self.rows[arm] = features, row
+            self._note_change(arm)
+        self._set_attributes(arm, fitting(self.definition.attributes, attributes))
+
+    def _set_attributes(self, arm: str, attributes: FeatureValues) -> None:
+        if attributes == self.attributes.get(arm, {}):
+            return
+        if attributes:
+            self.attributes[arm] = attributes
+        else:
+            del self.attributes[arm]
+        self.attribute_changes += 1
+
+    def _note_change(self, arm: str) -> None:
+        """Drop what was made of the features of the catalogue, and note the arm that changed."""
         self._candidates = None
         self.selections.clear()
         self.changes += 1
-        self.changed.append(event.arm)
+        self.changed.append(arm)
         if len(self.changed) > max(10_000, len(self.rows) // 4):
             del self.changed[: len(self.changed) // 2]  # a reader behind by more reloads all
 
@@ -256,7 +292,12 @@ class State:
         elif self.examination is None:
             self.examination = Examination()
         self.deleted = False
-        self.arms = {arm: dict(features) for arm, features in definition.arms.items()}
+        self.arms, self.attributes = {}, {}
+        for arm, values in definition.arms.items():
+            self.arms[arm], attributes = definition.split(values)
+            if attributes:
+                self.attributes[arm] = attributes
+        self.attribute_changes += 1
         self._encode_catalogue()
 
     def _remember_columns(self, schema: Schema) -> None:
@@ -324,6 +365,11 @@ class State:
         self.rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
         self._candidates, self.changes, self.changed = None, 0, []
         self.selections.clear()
+
+    @property
+    def current_definition(self) -> Definition:
+        """Return the definition, with the catalogue as it is now."""
+        return self.definition.with_catalogue(self.arms, self.attributes)
 
     @property
     def candidates(self) -> Candidates:
@@ -435,9 +481,17 @@ class State:
             "lost": (self.lost_to, self.lost_at),
             "digest": digest,
         }
-        text, arms, position = codec.text_of(SNAPSHOT_SCHEMA, meta), dict(self.arms), self.position
+        text, position = codec.text_of(SNAPSHOT_SCHEMA, meta), self.position
+        catalogue = {"arms": dict(self.arms), "attributes": dict(self.attributes)}
         own = {name: array.copy(order="K") for name, array in arrays.items()}
-        return lambda: Snapshot(position, codec.seal(codec.with_member(text, "arms", arms), own))
+
+        def write() -> Snapshot:
+            whole = text
+            for name, values in catalogue.items():
+                whole = codec.with_member(whole, name, values)
+            return Snapshot(position, codec.seal(whole, own))
+
+        return write
 
     @classmethod
     def restore(cls, snapshot: Snapshot) -> "State":
@@ -454,7 +508,7 @@ class State:
                     definition=meta["definition"],
                 ),
             )
-            state.arms = meta["arms"]
+            state.arms, state.attributes = meta["arms"], meta["attributes"]
             state._encode_catalogue()
             for index, name in enumerate(meta["learners"]):
                 state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
@@ -475,6 +529,11 @@ class State:
             own = part(arrays, "examination.")
             state.examination = Examination.restore(meta["examination"], own)
         return state
+
+
+def _changed(values: FeatureValues, changes: FeatureValues) -> FeatureValues:
+    """Return the values after the changes, of which None removes a value."""
+    return {name: value for name, value in {**values, **changes}.items() if value is not None}
 
 
 def _erased(name: str, position: int) -> LogGap:

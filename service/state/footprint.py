@@ -37,6 +37,7 @@ def footprint(
         VALUE * width(feature) if feature.type in ("vector", "numeric") else STRING
         for feature in definition.features.arm.values()
     )
+    raw += sum(STRING if kind == "text" else VALUE for kind in definition.attributes.values())
     found = {"arms": arms * (ARM + raw + 3 * NUMBER * schema.arm.width)}
     for name, policy in definition.serving.items():
         columns = arm_columns = 0

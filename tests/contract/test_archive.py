@@ -102,7 +102,13 @@ async def test_columns_hold_the_decision_bit_for_bit(folder: Path) -> None:
     shop = await a_shop()
     shortlist = Shortlist("lints", "scan", 100, 2, 3, 4)
     logged = await shop.decide(
-        a_decision(1, slots=2, key="page", facts=DecisionFacts((2,), shortlist))
+        a_decision(
+            1,
+            slots=2,
+            key="page",
+            facts=DecisionFacts((2,), shortlist),
+            attributes={"c": {"stock": 2.0}},
+        )
     )
     logged = decode_decision(encode_decision(logged))
     await export(shop.store, folder)
@@ -121,6 +127,7 @@ async def test_columns_hold_the_decision_bit_for_bit(folder: Path) -> None:
         assert tuple(archived["places"]) == shown.row.places
     assert json.loads(row["context"]) == logged.context
     assert json.loads(row["inline"]) == logged.inline
+    assert json.loads(row["attributes"]) == logged.attributes == {"c": {"stock": 2.0}}
     facts = json.loads(row["facts"])
     assert (facts["untried"], facts["shortlist"]["catalogue"]) == ([2], 100)
 

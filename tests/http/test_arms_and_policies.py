@@ -23,7 +23,7 @@ def test_arms_are_added_read_changed_and_removed(wire: Wire, scope: str) -> None
     expect_problem(wire.get(path), 404)
     added = wire.put(path, {"features": {"category": "toy"}})
     assert added.status_code == 200
-    assert added.json() == {"id": "rope", "features": {"category": "toy"}}
+    assert added.json() == {"id": "rope", "features": {"category": "toy"}, "attributes": {}}
     wire.put(path, {"features": {"category": "food", "brand": "knot"}})
     assert wire.get(path).json()["features"] == {"category": "food", "brand": "knot"}
     assert catalogue(wire).keys() == {"kibble", "mouse", "ball", "rope"}
@@ -58,7 +58,7 @@ ODD = [
 def test_every_arm_that_a_body_takes_has_a_path(wire: Wire, scope: str, arm: str) -> None:
     assert wire.post(f"{scope}/arms", {"arms": {arm: TOY}}).status_code == 200
     path = f"{scope}/arms/{quote(arm, safe='')}"
-    assert wire.get(path).json() == {"id": arm, "features": TOY}
+    assert wire.get(path).json() == {"id": arm, "features": TOY, "attributes": {}}
     assert wire.put(path, {"features": {"category": "food"}}).json()["id"] == arm
     assert wire.delete(path).status_code == 204
     assert arm not in catalogue(wire)
@@ -145,10 +145,10 @@ def test_a_new_arm_is_shown_at_once_and_a_removed_one_no_longer(wire: Wire) -> N
 @pytest.mark.parametrize(
     ("method", "path", "body", "where"),
     [
-        ("PUT", "/arms/rope", {"features": {}}, "arms.rope.category"),
-        ("PUT", "/arms/rope", {"features": {"category": "drink"}}, "arms.rope.category"),
-        ("PUT", "/arms/rope", {"features": {"category": 1}}, "arms.rope.category"),
-        ("PUT", "/arms/rope", {"features": {"category": "toy", "size": 1}}, "arms.rope.size"),
+        ("PUT", "/arms/rope", {"features": {}}, "features.category"),
+        ("PUT", "/arms/rope", {"features": {"category": "drink"}}, "features.category"),
+        ("PUT", "/arms/rope", {"features": {"category": 1}}, "features.category"),
+        ("PUT", "/arms/rope", {"features": {"category": "toy", "size": 1}}, "features.size"),
         ("PUT", "/arms/rope", {"features": []}, "features"),
         ("PUT", "/arms/rope", {"category": "toy"}, "category"),
         ("PUT", f"/arms/{'a' * 257}", {"features": {"category": "toy"}}, "arm"),

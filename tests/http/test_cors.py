@@ -52,6 +52,9 @@ def test_a_preflight_is_answered_and_remembered(listed: Wire, path: str) -> None
     for name in ("X-Request-ID", "X-API-Key", "If-Match", "X-Envoy-Expected-Rq-Timeout-Ms"):
         asks = {**PREFLIGHT, "Access-Control-Request-Headers": name.lower()}
         assert asked(listed, "OPTIONS", path, headers=asks).status_code == 200
+    for method in ("PUT", "PATCH", "DELETE"):
+        asks = {**PREFLIGHT, "Access-Control-Request-Method": method}
+        assert asked(listed, "OPTIONS", path, headers=asks).status_code == 200
     assert answer.headers["access-control-max-age"] == "7200"
     assert "access-control-allow-credentials" not in answer.headers
 

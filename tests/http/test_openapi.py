@@ -69,7 +69,7 @@ def test_each_operation_is_described_once() -> None:
     }
     assert ("get", "/arms") in served
     assert ("post", "/policies/{policy}/reset") in served
-    assert len(served) == 10
+    assert len(served) == 11
     described = openapi()["info"]["description"]
     assert all(f"`/{form}`" in described for form in ("arms", "policies", "import"))
 

@@ -29,7 +29,7 @@ from tests.support.tables import table_of
 from tests.unit.folding import POLICIES, shop
 
 CAT, DOG = {"pet": "cat", "age": 3.0}, {"pet": "dog"}
-ROPE = InlineArm("rope", {"kind": "toy"})
+ROPE = InlineArm("rope", {"kind": "toy"}, {"stock": 3.0, "sale": True})
 BONE = InlineArm("bone", {"kind": "food"})
 
 

@@ -18,6 +18,7 @@ from service.state import codec
 from service.state.artifacts import pack_artifact, read_meta
 from service.state.events import (
     AnyEvent,
+    ArmPatched,
     ArmRemoved,
     ArmUpserted,
     ChangeDetected,
@@ -74,8 +75,12 @@ SHOP: dict[str, Any] = {
         "arm": {"kind": {"type": "categorical", "values": KINDS}},
         "crosses": ["pet x kind"],
     },
+    "attributes": {"stock": "number", "brand": "text", "sale": "boolean"},
     "policies": POLICIES,
-    "arms": {f"{kind}{n}": {"kind": kind} for kind in KINDS for n in (1, 2)},
+    "arms": {
+        **{f"{kind}{n}": {"kind": kind} for kind in KINDS for n in (1, 2)},
+        "bed2": {"kind": "bed", "stock": 4.0, "brand": "Acme"},
+    },
     "reward": {"range": [0, 1]},
 }
 
@@ -128,8 +133,14 @@ class Log:
     def _change(self, kind: Callable[..., AnyEvent], **fields: Any) -> None:
         self.write(kind(at=0.0, revision=self.state.revision + 1, **fields))
 
-    def upsert(self, arm: str, features: dict[str, Any]) -> None:
-        self.write(ArmUpserted(at=0.0, arm=arm, features=features))
+    def upsert(
+        self, arm: str, features: dict[str, Any], attributes: dict[str, Any] | None = None
+    ) -> None:
+        event = ArmUpserted(at=0.0, arm=arm, features=features, attributes=attributes or {})
+        self.write(event)
+
+    def patch(self, arm: str, features: dict[str, Any], attributes: dict[str, Any]) -> None:
+        self.write(ArmPatched(at=0.0, arm=arm, features=features, attributes=attributes))
 
     def remove(self, arm: str) -> None:
         self.write(ArmRemoved(at=0.0, arm=arm))

@@ -71,6 +71,7 @@ def described(state: State) -> dict[str, Any]:
         "position": state.position,
         "revision": state.revision,
         "arms": sorted(state.arms),
+        "attributes": state.attributes,
         "skips": state.skips,
         "policies": policies,
     }
@@ -83,7 +84,8 @@ def written() -> tuple[Log, Snapshot]:
     log.settle("linucb", {"toy1": 1.0})
     log.delete()
     log.define(shop())
-    log.upsert("food9", {"kind": "food"})
+    log.upsert("food9", {"kind": "food"}, {"stock": 2.0, "sale": True})
+    log.patch("food9", {"kind": "toy"}, {"stock": 1.0, "brand": "Acme", "sale": None})
     log.remove("food2")
     log.write(Imported(at=0.0, by="ops", policy="linucb", visits=3))
     log.write(Activated(at=0.0, decision="ahead"))
@@ -137,6 +139,7 @@ DECIDED = Decision(
     deferred=True,
     key="shop",
     facts=DecisionFacts((1,), Shortlist("linucb", "scan", 900, 1, 3, 1)),
+    attributes={"food1": {"stock": 3.0, "brand": "Acme"}},
 )
 
 

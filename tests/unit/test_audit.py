@@ -53,6 +53,8 @@ def test_a_log_as_it_was_written_is_clean(played: MemoryStore) -> None:
     assert {decision.policy for decision in decisions} == set(POLICIES)
     assert {len(decision.shown) for decision in decisions} == {1, 3}
     assert any(arm.inline for decision in decisions for arm in decision.shown)
+    attributes = [decision.attributes for decision in decisions if "rope" in decision.inline]
+    assert attributes == [{"rope": {"stock": 3.0, "sale": True}}] * len(attributes) != []
     assert any(decision.model_version.startswith("neural/1@") for decision in decisions)
     assert {decision.schema_version for decision in decisions} == {1, 2, 3}
     assert {type(event) for _, event in events} > {Rewarded, Expired, Corrected, VersionActivated}

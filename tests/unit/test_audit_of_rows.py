@@ -115,6 +115,13 @@ CHANGES: list[tuple[Pick, Callable[[Decision], Decision], str, str]] = [
         "features",
         "",
     ),
+    (
+        lambda d: "rope" in d.attributes,
+        field(attributes={"rope": {"stock": "3"}}),
+        "features",
+        "attributes.rope.stock must be a number",
+    ),
+    (single("neural"), field(attributes={"nobody": {}}), "unreadable", "do not fit together"),
     (lambda d: "food1" in set(d.arms) - {a.arm for a in d.shown}, other_arm, "features", "food0"),
     (single("linucb"), field(id="somebody else's"), "fields", "id"),
 ]

@@ -154,6 +154,25 @@ def test_faults_of_arms_far_apart_are_told_together() -> None:
     assert list(Definition.model_validate(shop("arms", arms)).arms) == list(arms)
 
 
+@pytest.mark.parametrize("name", ["pet", "kind", "intercept"])
+def test_an_attribute_has_a_name_of_its_own(name: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Definition.model_validate(shop("attributes", {name: "text", "stock": "number"}))
+    [fault] = faults_of(caught.value.errors(), shop("attributes", {name: "text"}))
+    assert (fault.path, fault.message) == (f"attributes.{name}", "is the name of a feature")
+
+
+def test_features_and_attributes_of_an_arm_are_told_apart_by_their_declarations() -> None:
+    whole = shop("attributes", {"stock": "number", "brand": "text"})
+    whole["arms"] = {"rope": {"kind": "toy", "stock": 3, "other": 1}, "bone": {"kind": "food"}}
+    definition = Definition.model_validate(whole)
+    rope, bone = (definition.split(values) for values in definition.arms.values())
+    assert rope == ({"kind": "toy", "other": 1}, {"stock": 3})
+    assert bone == ({"kind": "food"}, {})
+    features = {"rope": rope[0], "bone": bone[0]}
+    assert definition.with_catalogue(features, {"rope": rope[1]}) == definition
+
+
 def test_no_default_reward_can_be_said_in_toml_too() -> None:
     for none in ("none", None):
         definition = Definition.model_validate(shop("reward.default", none))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.decide.scoring import decide
+from service.features.attributes import attribute_faults
 from service.state.events import Expired, Rewarded, decode_event, encode_event
 from service.state.fold import State
 from tests.support.properties import examples
@@ -43,8 +44,9 @@ def changed(change: str) -> dict[str, Any]:
                 del policies[name]
         case "features":
             features["context"]["member"] = {"type": "boolean", "default": True}
-        case "sorted":
+        case "same features":
             features["context"] = dict(reversed(features["context"].items()))
+            definition["attributes"] = {"stock": "number", "brand": "text", "sale": "text"}
     return definition
 
 
@@ -59,16 +61,30 @@ staging = st.tuples(st.just("stage"), st.sampled_from(NETS), st.integers(0, 6))
 activations = st.tuples(st.just("activate"), st.sampled_from(NETS))
 definitions = st.tuples(
     st.just("define"),
-    st.sampled_from(["", "knobs", "frozen", "ridge", "forgetting", "fewer", "features", "sorted"]),
+    st.sampled_from(
+        ["", "knobs", "frozen", "ridge", "forgetting", "fewer", "features", "same features"]
+    ),
 )
 resets = st.tuples(st.just("reset"), st.sampled_from([*POLICIES, "nobody"]))
 changes = st.tuples(st.just("change"), st.sampled_from([[], [0], [1], [4]]), st.integers(0, 8))
-catalogue = st.tuples(
-    st.sampled_from(["upsert", "remove"]), st.sampled_from(["toy1", "bed2", "new"]), indexes
+arms = st.sampled_from(["toy1", "bed2", "new"])
+kinds = st.fixed_dictionaries({"kind": st.sampled_from(KINDS)})
+attributes = st.fixed_dictionaries(
+    {},
+    optional={
+        "stock": st.none() | st.floats(-9, 9),
+        "brand": st.none() | st.sampled_from(["", "Acme"]),
+        "sale": st.none() | st.booleans(),
+    },
 )
+some = attributes.map(lambda values: {n: v for n, v in values.items() if v is not None})
+upserts = st.tuples(st.just("upsert"), arms, kinds, some)
+patches = st.tuples(st.just("patch"), arms, kinds | st.just({}), attributes)
+removals = st.tuples(st.just("remove"), arms)
 operations = st.lists(
     settling | settling | corrections | withdrawals | staging | activations | changes
-    | definitions | catalogue | resets | st.just(("delete",)) | st.just(("delete", "reset")),
+    | definitions | upserts | patches | removals | resets
+    | st.just(("delete",)) | st.just(("delete", "reset")),
     min_size=1,
     max_size=25,
 )  # fmt: skip
@@ -128,8 +144,9 @@ OPERATIONS = {
     "stage": stage,
     "activate": activate,
     "change": change,
-    "upsert": lambda log, arm, kind: log.upsert(arm, {"kind": KINDS[kind % 3]}),
-    "remove": lambda log, arm, _: log.remove(arm),
+    "upsert": lambda log, *of: log.upsert(*of),
+    "patch": lambda log, *of: log.patch(*of),
+    "remove": lambda log, arm: log.remove(arm),
     "reset": lambda log, policy: log.reset(policy),
     "delete": delete,
 }
@@ -158,6 +175,25 @@ def test_replay_equals_live_whatever_the_pace_of_staged_versions(
     read = [(decode_event(encode_event(event)), artifact) for event, artifact in log.records]
     assert bits(replay(read, eager=True)) == bits(log.state)
     assert bits(replay(read)) == bits(log.state)
+
+
+@settings(max_examples=examples(60))
+@given(operations)
+def test_the_present_definition_makes_the_present_catalogue(steps: list[tuple[Any, ...]]) -> None:
+    """Each attribute fits its declaration, each arm is encoded as it is, and a definition that says
+    what there is changes neither."""
+    state = written(steps).state
+    if state.deleted:
+        return
+    definition = state.current_definition
+    assert state.attributes.keys() <= state.arms.keys() == state.rows.keys()
+    assert all(state.attributes.values())
+    other = Log()
+    other.define(definition.model_dump(mode="json"))
+    assert (other.state.arms, other.state.attributes) == (state.arms, state.attributes)
+    for arm, values in state.attributes.items():
+        assert attribute_faults(definition.attributes, values, arm) == []
+        assert (state.rows[arm] == other.state.rows[arm]).all()
 
 
 @settings(max_examples=examples(60))

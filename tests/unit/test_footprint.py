@@ -79,6 +79,15 @@ def test_a_catalogue_counts_by_its_arms_and_their_features() -> None:
     assert taken(1_000, arm=32, kind="random") < 10
 
 
+def test_a_catalogue_counts_by_its_attributes() -> None:
+    bare = definition(kind="random")
+    for declared, each in ((["number"] * 8, 8 * 32), (["text"] * 4 + ["boolean"], 4 * 120 + 32)):
+        names = {f"a{number}": kind for number, kind in enumerate(declared)}
+        more = bare.model_copy(update={"attributes": names})
+        found = footprint(more, 1_000)["arms"] - footprint(bare, 1_000)["arms"]
+        assert found == 1_000 * each
+
+
 def test_where_few_rows_can_differ_a_whole_z_is_small() -> None:
     found = Definition.model_validate(
         {

@@ -55,7 +55,8 @@ class Asked(TypedDict, total=False):
     """What `select` takes. What is left out is as the client was made with.
 
     context          features of the user and the moment, by name
-    arms             ids, or {"id": ..., "features": {...}}; left out: all active arms
+    arms             ids, or {"id": ..., "features": {...}, "attributes": {...}}; left out: all
+                     active arms
     unit             who the decision is for; kept by the service only as a keyed hash
     top_k            how many arms to rank
     deferred         nothing is learned of it before `activate` (or a reward) says it was shown

@@ -2,8 +2,11 @@
 export type FeatureValue = number | boolean | string | number[];
 export type Features = Record<string, FeatureValue>;
 
-/** An arm of the catalogue by its id, or one outside of it with its features. */
-export type ArmChoice = string | { id: string; features?: Features };
+/** Values of an arm that rules read and no policy learns. */
+export type Attributes = Record<string, number | boolean | string>;
+
+/** An arm of the catalogue by its id, or one outside of it with its features and attributes. */
+export type ArmChoice = string | { id: string; features?: Features; attributes?: Attributes };
 
 export interface SelectRequest {
   /** Left out: the service's default experiment, or its only one. */

@@ -15,6 +15,13 @@ async function changed(app, outcome, text) {
   app.ask();
 }
 
+/** Attributes by type, as the features whose inputs they have; an arm may lack any. */
+const ATTRIBUTES = {
+  number: { type: "numeric" },
+  text: { type: "text" },
+  boolean: { type: "choice" },
+};
+
 /** Give a policy another share of the traffic. */
 export async function change(app, status, row) {
   const others = status.figures.filter((each) => each.name !== row.name).reduce((sum, each) => sum + each.share, 0);
@@ -89,21 +96,29 @@ export async function retire(app, arm) {
   await changed(app, outcome, `${arm} is retired.`);
 }
 
-/** features: of an arm, as the definition has them. */
-export async function add(app, features) {
+/** Add an arm. features, attributes: of an arm, as the definition declares them. */
+export async function add(app, { features, attributes }) {
   const id = h("input", { name: "id", required: true, maxlength: 256, autocomplete: "off", autofocus: true });
-  const inputs = Object.entries(features).map(([name, feature]) => [name, feature, inputOf(feature)]);
+  const inputsOf = (declared) => Object.entries(declared).map(([name, feature]) => [name, feature, inputOf(feature)]);
+  const seen = inputsOf(features);
+  const ruled = inputsOf(
+    Object.fromEntries(Object.entries(attributes).map(([name, type]) => [name, ATTRIBUTES[type]])),
+  );
+  const given = (inputs) =>
+    Object.fromEntries(
+      inputs
+        .map(([name, feature, input]) => [name, read(name, feature, input)])
+        .filter(([, value]) => value !== undefined),
+    );
   const outcome = await form({
     title: "Add an arm",
-    text: "It can be chosen at once. An arm that is there already gets these features.",
-    fields: [field("Id", id), inputs.map(([name, feature, input]) => field(name, input, hintOf(feature)))],
+    text: `It can be chosen at once. An arm that is there already gets these features${ruled.length ? " and attributes" : ""}.`,
+    fields: [
+      field("Id", id),
+      [...seen, ...ruled].map(([name, feature, input]) => field(name, input, hintOf(feature))),
+    ],
     action: "Add it",
-    submit: () => {
-      const given = inputs
-        .map(([name, feature, input]) => [name, read(name, feature, input)])
-        .filter(([, value]) => value !== undefined);
-      return put(of(app.name, "arms", id.value), { features: Object.fromEntries(given) });
-    },
+    submit: () => put(of(app.name, "arms", id.value), { features: given(seen), attributes: given(ruled) }),
   });
   await changed(app, outcome, `${outcome?.id} can be chosen.`);
 }
@@ -116,6 +131,8 @@ function inputOf(feature) {
       feature.default === null ? null : h("option", { value: "" }, `${feature.default} (default)`),
       feature.values.map((value) => h("option", { value }, value)),
     );
+  if (feature.type === "choice")
+    return h("select", {}, ["", "true", "false"].map((value) => h("option", { value }, value)));
   if (feature.type === "boolean") return h("input", { type: "checkbox", checked: feature.default === true });
   if (feature.type === "numeric")
     return h("input", {
@@ -143,6 +160,7 @@ function hintOf(feature) {
 function read(name, feature, input) {
   if (feature.type === "boolean") return input.checked;
   if (input.value === "") return undefined;
+  if (feature.type === "choice") return input.value === "true";
   if (feature.type === "numeric") return Number(input.value);
   if (feature.type !== "vector") return input.value;
   try {

@@ -14,10 +14,13 @@ const ORDERS = { impressions: "Most impressions", total: "Most clicks (rewards)"
 const MANY = 2_000;
 const SLOW_S = 10;
 
+/** What a definition says of the values of its arms. */
+const declaredOf = ({ features, attributes }) => ({ features: features.arm ?? {}, attributes: attributes ?? {} });
+
 export function arms(app) {
   const wanted = { policy: "", order: "impressions", descending: true, match: "", offset: 0 };
   let found = null;
-  let features = null;
+  let declared = null;
   let typing = 0;
   let asked = "";
   let askedAt = 0;
@@ -42,7 +45,7 @@ export function arms(app) {
   );
   const more = h(
     "button",
-    { type: "button", class: "primary", onclick: () => features && add(app, features) },
+    { type: "button", class: "primary", onclick: () => declared && add(app, declared) },
     "Add an arm",
   );
   const told = h("p", { class: "told", "aria-live": "polite" });
@@ -171,7 +174,7 @@ export function arms(app) {
     node,
     async refresh(current) {
       choices();
-      features ??= (await get(of(app.name))).definition.features.arm ?? {};
+      declared ??= declaredOf((await get(of(app.name))).definition);
       const key = JSON.stringify(wanted);
       const fresh = app.status.now - askedAt < SLOW_S;
       const position = app.status.experiments.find((each) => each.name === app.name);
