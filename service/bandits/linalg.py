@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 Array = npt.NDArray[np.float64]
 Single = npt.NDArray[np.float32]
 Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 
 JITTERS = (0.0, 1e-12, 1e-9, 1e-6)
 """Shares of the mean diagonal added, in turn, to a matrix that rounding left indefinite."""

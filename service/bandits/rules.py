@@ -39,6 +39,13 @@ class Scores:
     counts: Index
     formula: Formula | None = None
 
+    def among(self, arms: Index) -> "Scores":
+        """Return the scores of some arms, by their places."""
+        if len(arms) == len(self.of):
+            return self
+        kept, of, counts = np.unique(self.of[arms], return_inverse=True, return_counts=True)
+        return Scores(self.rows[:, kept], of, counts, self.formula)
+
 
 def probabilities(scores: Scores) -> Array:  # (K,)
     """Return the share of draws that each arm wins, equals sharing a win, or what a formula
@@ -118,11 +125,15 @@ class Slate(Struct, frozen=True):
     arms           indexes among the candidates, in the order shown
     propensities   of each arm in its slot, after those before it
     log_chance     natural logarithm of the chance of the slate, their product
+    held           numbers of the rules that held a chance where it was
+    relaxed        numbers of the rules that yielded to others
     """
 
     arms: list[int]
     propensities: list[float]
     log_chance: float
+    held: tuple[int, ...] = ()
+    relaxed: tuple[int, ...] = ()
 
 
 def entropy(p: Sequence[float] | Array) -> float:

@@ -14,6 +14,7 @@ from service.bandits.heads import Array
 from service.bandits.kinds.base import Kind
 from service.bandits.linalg import Index
 from service.bandits.policy import Policy, Rule
+from service.bandits.rules import Formula
 from service.bandits.version import Version
 
 
@@ -24,6 +25,9 @@ class Uniform(Rule):
 
     def scores(self, version: Version, rows: Array, phi: Array, arms: Sequence[str]) -> Array:
         return np.zeros((1, len(phi)))
+
+    def formula(self, version: Version) -> Formula:
+        return lambda _, like: np.full(len(like), 1.0 / like.sum())
 
     def batches(self, version: Version) -> bool:
         return True
