@@ -1,6 +1,7 @@
 """Benchmarks: python -m benchmarks NAME [OPTIONS], or `make bench ARGS='http --rounds 1'`.
 
 scoring        a decision of each kind of policy, and a fold, beside plain numpy (a minute)
+rules          what rules cost a decision, in process (a minute)
 http           the service over HTTP beside a bare server and peers (two cores, 12 minutes)
 http.callers   what the headers of different callers cost
 http.overload  the service at twice its capacity
@@ -16,7 +17,7 @@ import runpy
 import sys
 from typing import Final
 
-NAMES: Final = ("scoring", "http", "http.callers", "http.overload", "recovery", "learning")
+NAMES: Final = ("scoring", "rules", "http", "http.callers", "http.overload", "recovery", "learning")
 
 
 def main() -> None:

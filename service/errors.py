@@ -9,6 +9,7 @@ ForageError
 |  |- Misdirected       421     a host that this service does not answer for
 |  |- NotFound          404
 |  |- Conflict          409     the same identity with another value
+|  |  `- NoEligibleArm  409     rules leave nothing to show
 |  |- UnknownSecret     409     the log has units that were hashed under another secret
 |  |- Exhausted         409     the arm can take no further rewards
 |  |- Gone              410     too late
@@ -105,6 +106,18 @@ class Conflict(Refused):
     status = 409
     slug = "conflict"
     title = "The request conflicts with what is recorded"
+
+
+class NoEligibleArm(Conflict):
+    """Refusal because rules left no arm. rule: that removed the last ones."""
+
+    slug = "no-eligible-arm"
+    title = "No arm is eligible"
+
+    def __init__(self, rule: str, last: int) -> None:
+        arms = "the last arm" if last == 1 else f"the last {last:,} arms"
+        super().__init__(f"no arm is eligible: {rule} removed {arms}")
+        self.rule = rule
 
 
 class UnknownSecret(Refused):

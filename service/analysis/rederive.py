@@ -12,10 +12,12 @@ import numpy as np
 
 from service.bandits import rules
 from service.bandits.candidates import Candidates
-from service.bandits.rules import Scores
+from service.bandits.constraints.slots import SlateLimits
+from service.bandits.rules import Scores, Slate
 from service.decide.scoring import decide
 from service.decide.traffic import chances_of, winner
-from service.errors import Invalid
+from service.definition.rules import EXCLUDE, IF_EMPTY, ONLY
+from service.errors import Invalid, NoEligibleArm
 from service.features.attributes import attribute_faults
 from service.features.row import Row
 from service.features.schema import Array
@@ -23,6 +25,7 @@ from service.state.decisions import Decision, Shown, as_logged
 from service.state.events import Learned, Outcome
 from service.state.fold import State
 from service.state.learner import Learner
+from service.state.rulebook import Situation
 
 CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
 """Bounds of a relative difference of scores that tie on one machine and not on another."""
@@ -109,6 +112,25 @@ def candidates_of(state: State, decision: Decision) -> Candidates:
         for arm in decision.arms
     ]
     return Candidates(tuple(decision.arms), np.array(rows).reshape(len(rows), -1))
+
+
+def limits_of(state: State, decision: Decision, candidates: Candidates) -> SlateLimits | None:
+    """Return the limits that the rules of a state set a decision among its candidates. Raises
+    NoEligibleArm where one of these is not eligible."""
+    facts = decision.facts
+    if facts.if_empty:
+        if decision.arms != [state.rulebook.if_empty]:
+            raise NoEligibleArm(IF_EMPTY, len(decision.arms))
+        return None
+    situation = Situation(decision.context, decision.at, facts.exclude, facts.only)
+    inline = {
+        arm: {**values, **decision.attributes.get(arm, {})}
+        for arm, values in decision.inline.items()
+    }
+    found = state.rule(candidates, situation, inline)
+    for rule, gone in found.removed:
+        raise NoEligibleArm(rule, gone)
+    return found.counted(facts.counts).limits
 
 
 # -- without a state -------------------------------------------------------------------------------
@@ -209,7 +231,15 @@ def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
         if found := _unequal_arm(decision, arm, row, arm.arm in decision.inline):
             yield found
             break
-    yield from _check_probabilities(learner, decision, context, candidates)
+    try:
+        limits = limits_of(state, decision, candidates)
+    except NoEligibleArm as fault:
+        yield Discrepancy("fields", decision.id, f"shown arms: {fault}")
+        return
+    except (KeyError, ValueError) as fault:
+        yield Discrepancy("fields", decision.id, f"counts of windows do not fit the rules: {fault}")
+        return
+    yield from _check_probabilities(state, learner, decision, context, candidates, limits)
 
 
 def _expect_attributes(state: State, decision: Decision) -> None:
@@ -249,17 +279,22 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
 
 
 def _check_probabilities(
-    learner: Learner, decision: Decision, context: Array, candidates: Candidates
+    state: State,
+    learner: Learner,
+    decision: Decision,
+    context: Array,
+    candidates: Candidates,
+    limits: SlateLimits | None,
 ) -> Iterator[Discrepancy]:
     """Probabilities of the first slot, as a row holds them, and what the seed draws from those of
     now: the arms shown, and their chances as doubles."""
     ids, logged = candidates.ids, decision.probabilities
-    size, facts = len(decision.shown), decision.facts
+    size, facts = decision.slots, decision.facts
     if not learner.allows(facts, candidates, decision.inline):
         own = learner.facts(candidates, decision.inline)
         yield Discrepancy("fields", decision.id, "facts", facts, own)
         return
-    p, slate = decide(learner, context, candidates, size, decision.seed, facts)
+    p, slate = decide(learner, context, candidates, size, decision.seed, facts, limits)
     first = decision.arms.index(decision.shown[0].arm)
     derived = np.array(as_logged(p, first, p[first]))
     index = int(np.abs(derived - logged).argmax())
@@ -283,6 +318,24 @@ def _check_probabilities(
             tied = difference > 0 and rounded(learner.score(context, candidates), difference)
             what = "chances of the slots and of the slate"
             yield Discrepancy("tie" if tied else "probabilities", decision.id, what, told, chances)
+        yield from _check_rules(state, decision, slate)
+
+
+def _check_rules(state: State, decision: Decision, slate: Slate) -> Iterator[Discrepancy]:
+    """Compare the rules that a row names. Of arms that were no candidates nothing can be derived:
+    what removed them, and pins and floors about them."""
+    facts, names, verbs = decision.facts, state.rulebook.names, state.rulebook.verbs
+    removing = {name for name, verb in verbs.items() if verb == "eligible"}
+    asked = {EXCLUDE: facts.exclude, ONLY: facts.only is not None, IF_EMPTY: facts.if_empty}
+    removing |= {name for name, so in asked.items() if so}
+    absent = {name for name, verb in verbs.items() if verb in ("pin", "floor")}
+    for what, found, logged, hidden in (
+        ("rules", slate.held, decision.rules, removing),
+        ("relaxed", slate.relaxed, decision.relaxed, absent),
+    ):
+        derived = {names[number] for number in found}
+        if not derived <= {*logged} <= derived | hidden:
+            yield Discrepancy("fields", decision.id, what, logged, sorted(derived))
 
 
 def close_draws(scores: Scores) -> int:

@@ -15,13 +15,13 @@ from math import inf
 import numpy as np
 
 from service.analysis.history import BEFORE_ORIGIN, DAMAGED_ROWS
-from service.analysis.rederive import candidates_of
+from service.analysis.rederive import candidates_of, limits_of
 from service.analysis.selected import SelectedDecisions
 from service.analysis.targets import ExtraPolicies, frozen, guesses
 from service.bandits.heads.base import Meta
 from service.decide.scoring import decide
 from service.decide.traffic import no_policy
-from service.errors import Invalid, LogGap, NotFound
+from service.errors import Invalid, LogGap, NoEligibleArm, NotFound
 from service.features.schema import Array
 from service.log.reading import SILENT, Progress
 from service.log.replay import RowsByPosition, origin_of, replay, steps
@@ -223,7 +223,8 @@ class Walk:
         try:
             context = state.schema.encode_context(decision.context)
             candidates = candidates_of(state, decision)
-        except (KeyError, Invalid):
+            limits = limits_of(state, decision, candidates)
+        except (KeyError, ValueError, Invalid, NoEligibleArm):
             self.left_out[UNFIT_FEATURES] += 1
             return None
 
@@ -231,7 +232,7 @@ class Walk:
         def chances(learner: Learner) -> Array:  # (K,)
             own = learner is state.learners.get(decision.policy)
             facts = decision.facts if own else learner.facts(candidates, decision.inline)
-            return decide(learner, context, candidates, len(decision.shown), 0, facts)[0]
+            return decide(learner, context, candidates, decision.slots, 0, facts, limits)[0]
 
         first = decision.shown[0]
         shown = decision.arms.index(first.arm)

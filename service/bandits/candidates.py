@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -57,6 +58,8 @@ class Candidates:
     """The arms of one request: ids and encoded features, one row each.
 
     catalogue    the arms that these were selected from, and their rows there
+    kept         what others found out about these arms, each by itself: it goes with them, though
+                 it may refer to them
     """
 
     ids: Sequence[str]
@@ -67,6 +70,7 @@ class Candidates:
     _arms: WeakKeyDictionary[View, dict[bool, DistinctArms]] = field(
         default_factory=WeakKeyDictionary, repr=False
     )
+    kept: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary, repr=False)
 
     @cached_property
     def row_of(self) -> dict[str, int]:

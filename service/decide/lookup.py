@@ -7,10 +7,13 @@ from random import Random
 import msgspec
 
 from service.bandits.candidates import Candidates
+from service.bandits.constraints.slots import SlateLimits
 from service.decide import arms
 from service.decide.decision_times import DecisionTime, DecisionTimes
+from service.decide.ruling import as_tuple, rule, rule_catalogue, rule_shortlist
 from service.decide.traffic import assign
 from service.decide.tries import Tries
+from service.decide.windows import Windows
 from service.definition.select_request import BARE, Envelope, InlineArm, SelectRequest
 from service.errors import Invalid
 from service.features.schema import Array
@@ -19,12 +22,17 @@ from service.retrieval.shortlists import Retrieval, applies
 from service.security.token import TokenSealer, text_of
 from service.settings import Settings
 from service.state.decisions import DecisionFacts, Shortlist
+from service.state.exposure import ShownByRule
 from service.state.fold import State
 from service.state.footprint import decision_bytes
 from service.state.learner import Learner
+from service.state.rule_plan import Ruled
 
 CHEAP_S = 0.0005
 """Decisions that take no longer need little memory as well."""
+
+
+Choosing = tuple[Learner, Array, Candidates, int, int, DecisionFacts, SlateLimits | None]
 
 
 class Lookup(msgspec.Struct, frozen=True, gc=False):
@@ -33,10 +41,11 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     position    of the state
     unit        its keyed hash, if the request has one
     assignment  probability of the policy
-    candidates  empty where finding them takes long (`Lookups.retrieve`)
-    inline      those of them outside the catalogue
+    inline      candidates outside the catalogue
     time        of decisions like it
     facts       what bounds the probabilities
+    at          unix seconds of the decision
+    ruled       the candidates that may be shown, and their limits
     """
 
     state: State
@@ -45,7 +54,6 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     envelope: Envelope
     learner: Learner
     assignment: float
-    candidates: Candidates
     inline: dict[str, InlineArm]
     context: Array
     id: str
@@ -53,12 +61,26 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     seed: int
     time: DecisionTime
     facts: DecisionFacts
+    at: float
+    ruled: Ruled
 
     @property
-    def choice(self) -> tuple[Learner, Array, Candidates, int, int, DecisionFacts]:
+    def candidates(self) -> Candidates:
+        """Empty where finding them takes long (`Lookups.retrieve`)."""
+        return self.ruled.candidates
+
+    @property
+    def slots(self) -> int:
+        """How many arms it ranks: fewer than asked for where rules leave no more."""
+        return min(self.request.top_k, len(self.candidates.ids))
+
+    @property
+    def choice(self) -> Choosing:
         """The arguments of `scoring.decide`."""
-        slots = self.request.top_k
-        return self.learner, self.context, self.candidates, slots, self.seed, self.facts
+        return (
+            self.learner, self.context, self.candidates, self.slots, self.seed, self.facts,
+            self.ruled.limits,
+        )  # fmt: skip
 
 
 class Lookups:
@@ -74,9 +96,11 @@ class Lookups:
         clock: LogClock,
         times: DecisionTimes,
         rng: Random,
+        windows: Windows,
     ) -> None:
         self._sealer, self._settings, self._clock, self._rng = sealer, settings, clock, rng
         self._retrieval, self._times, self._tries = Retrieval(), times, Tries()
+        self._windows = windows
 
     def look_up(
         self,
@@ -89,29 +113,37 @@ class Lookups:
 
         found   the arms of the request, where they are known already
         """
-        own, seed = self._identity(state, envelope.key)
-        shortlist = None
+        at = self._clock.now(state)
+        own, seed = self._identity(state, envelope.key, at)
         unit = None if request.unit is None else self._sealer.unit_hash(request.unit)
         learner, assignment = assign(state, request.policy, unit or own)
+        inline, shortlist = dict[str, InlineArm](), None
         if request.arms is None and applies(state, learner):
             context = state.schema.encode_context(request.context)
-            candidates = self._retrieval.fast_candidates(state, learner, context, seed)
-            inline: dict[str, InlineArm] = {}
-            most = len(candidates.ids) or len(state.rows)
-            if candidates.ids:
-                shortlist = self._retrieval.shortlist(state, learner)
+            self._expect_slots(request.top_k, len(state.rows))
+            catalogue = rule_catalogue(state, request, at, self._windows)
+            if catalogue is not None and not applies(state, learner, catalogue.candidates):
+                ruled = catalogue
+            else:
+                found_arms = self._retrieval.fast_candidates(
+                    state, learner, context, seed, _ids(catalogue)
+                )
+                ruled = rule_shortlist(state, request, catalogue, found_arms, at, self._windows)
+                if found_arms.ids:
+                    shortlist = self._retrieval.shortlist(state, learner)
         else:
-            candidates, inline = found or arms.find(state, request.arms, self._settings.max_arms)
+            given, inline = found or arms.find(state, request.arms, self._settings.max_arms)
             context = state.schema.encode_context(request.context)
-            most = len(candidates.ids)
-        self._expect_slots(request.top_k, most)
+            self._expect_slots(request.top_k, len(given.ids))
+            ruled = rule(state, request, given, at, self._windows, inline)
+        candidates = ruled.candidates
         time = self._times.of(learner, len(candidates.ids), request.top_k)
         if time.seconds > CHEAP_S:
             self._expect_room(learner, len(candidates.ids), request.top_k)
-        facts = self._facts(learner, candidates, envelope.key, inline, shortlist)
+        facts = self._facts(learner, ruled, request, envelope.key, inline, shortlist)
         return Lookup(
-            state, state.position, request, envelope, learner, assignment, candidates, inline,
-            context, own, unit, seed, time, facts,
+            state, state.position, request, envelope, learner, assignment, inline, context, own,
+            unit, seed, time, facts, at, ruled,
         )  # fmt: skip
 
     async def retrieve(self, lookup: Lookup) -> Lookup:
@@ -119,15 +151,21 @@ class Lookups:
         if lookup.candidates.ids:
             return lookup
         state, learner, request = lookup.state, lookup.learner, lookup.request
-        found = await self._retrieval.candidates(state, learner, lookup.context, lookup.seed)
-        self._expect_slots(request.top_k, len(found.ids))
+        catalogue = rule_catalogue(state, request, lookup.at, self._windows)
+        found = await self._retrieval.candidates(
+            state, learner, lookup.context, lookup.seed, _ids(catalogue)
+        )
+        if not found.ids:
+            self._expect_slots(request.top_k, 0)
         self._expect_room(learner, len(found.ids), request.top_k)
+        ruled = rule_shortlist(state, request, catalogue, found, lookup.at, self._windows)
         shortlist = self._retrieval.shortlist(state, learner)
+        key = lookup.envelope.key
         return msgspec.structs.replace(
             lookup,
-            candidates=found,
+            ruled=ruled,
             time=self._times.of(learner, len(found.ids), request.top_k),
-            facts=self._facts(learner, found, lookup.envelope.key, (), shortlist),
+            facts=self._facts(learner, ruled, request, key, (), shortlist),
         )
 
     def find_arms(self, state: State, request: SelectRequest) -> arms.Found:
@@ -135,24 +173,28 @@ class Lookups:
         Invalid."""
         return arms.find(state, request.arms, self._settings.max_arms)
 
-    def count_shown(self, lookup: Lookup, shown: Sequence[int]) -> None:
-        """Count candidates that are about to be shown as tried."""
+    def count_shown(self, lookup: Lookup, shown: Sequence[int]) -> ShownByRule | None:
+        """Count candidates that are about to be shown as tried, and for rules with a window. Return
+        what the log is to count."""
         if lookup.facts.untried:
             ids = lookup.candidates.ids
             self._tries.show(lookup.learner, [ids[index] for index in shown])
+        plan = lookup.ruled.plan
+        return plan and self._windows.show(lookup.state, plan, lookup.at, shown)
 
-    def _identity(self, state: State, key: str | None) -> tuple[str, int]:
+    def _identity(self, state: State, key: str | None, at: float) -> tuple[str, int]:
         """Return id and seed of a decision. A key determines both, so that two processes that have
         folded the same log decide alike."""
         if key is None:
-            return new_id(self._clock.now(state), self._rng), self._rng.getrandbits(63)
+            return new_id(at, self._rng), self._rng.getrandbits(63)
         own = self._sealer.request_ids(state.name, state.first_schema, key, state.erased_keys)[0]
         return own, seed_of(own)
 
     def _facts(
         self,
         learner: Learner,
-        found: Candidates,
+        ruled: Ruled,
+        request: SelectRequest,
         key: str | None,
         outside: Container[str],
         shortlist: Shortlist | None,
@@ -160,10 +202,21 @@ class Lookups:
         """Return what bounds the probabilities. Showings of this process count, but for a key: two
         processes that have folded the same log decide it alike."""
         if key is not None:
-            facts = learner.facts(found, outside)
+            facts = learner.facts(ruled.candidates, outside)
         else:
-            facts = self._tries.facts(learner, found, outside)
-        return facts if shortlist is None else msgspec.structs.replace(facts, shortlist=shortlist)
+            facts = self._tries.facts(learner, ruled.candidates, outside)
+        wishes = request.only is not None or request.exclude
+        if shortlist is None and not (wishes or ruled.if_empty or ruled.counts):
+            return facts
+        return msgspec.structs.replace(
+            facts,
+            shortlist=shortlist,
+            exclude=tuple(request.exclude),
+            only=as_tuple(request.only),
+            if_empty=ruled.if_empty,
+            counts=ruled.counts,
+            slots=min(request.top_k, len(ruled.candidates.ids)) if ruled.counts else 0,
+        )
 
     def _expect_slots(self, slots: int, arms: int) -> None:
         """Raise Invalid for more slots than arms, or than the service ranks."""
@@ -182,6 +235,10 @@ class Lookups:
                 "name fewer arms, or rank one",
                 path="arms",
             )
+
+
+def _ids(catalogue: Ruled | None) -> Sequence[str] | None:
+    return None if catalogue is None else catalogue.candidates.ids
 
 
 def new_id(at: float, rng: Random) -> str:

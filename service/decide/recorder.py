@@ -10,11 +10,11 @@ from service.decide.lookup import Lookup
 from service.definition.select_request import InlineArm, SelectRequest
 from service.errors import Invalid
 from service.features.schema import Array
-from service.log.clock import LogClock
 from service.log.stores.base import DecisionRow
 from service.security.token import TOKEN_CHARACTERS, Ticket, TokenSealer
 from service.state.decisions import Decision, Shown, as_logged, encode_decision
 from service.state.events import FeatureValues
+from service.state.exposure import ShownByRule
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
@@ -37,22 +37,24 @@ class Recorder:
     most_bytes   of a row whose request names its arms; the owner chose a catalogue's size
     """
 
-    def __init__(self, sealer: TokenSealer, most_bytes: int, clock: LogClock) -> None:
-        self._sealer, self._most_bytes, self._clock = sealer, most_bytes, clock
+    def __init__(self, sealer: TokenSealer, most_bytes: int) -> None:
+        self._sealer, self._most_bytes = sealer, most_bytes
 
-    def record(self, lookup: Lookup, p: Array, slate: rules.Slate) -> Recorded:
+    def record(
+        self, lookup: Lookup, p: Array, slate: rules.Slate, exposed: ShownByRule | None = None
+    ) -> Recorded:
         """Make token and row of a decision. Raises Invalid where the row is too long.
 
-        p: of the candidates, of the first slot. slate: what is shown.
+        p: of the candidates, of the first slot. slate: what is shown; exposed: of it, what rules
+        count.
         """
         state, request, learner = lookup.state, lookup.request, lookup.learner
         candidates, inline, reward = lookup.candidates, lookup.inline, state.definition.reward
-        now, ids = self._clock.now(state), candidates.ids
-        reward_by = now + reward.wait_seconds
+        ids, reward_by = candidates.ids, lookup.at + reward.wait_seconds
         rows = [state.schema.row(lookup.context, candidates.x[index]) for index in slate.arms]
         decision = Decision(
             id=lookup.id,
-            at=now,
+            at=lookup.at,
             policy=learner.name,
             assignment=lookup.assignment,
             model_version=f"{learner.name}/{learner.active.number}@{state.position}",
@@ -74,6 +76,8 @@ class Recorder:
             deferred=request.deferred,
             key=lookup.envelope.caller,
             facts=lookup.facts,
+            rules=lookup.ruled.moved_by(state.rulebook.names, slate.held),
+            relaxed=tuple([state.rulebook.names[number] for number in slate.relaxed]),
             attributes=_attributes(inline.values()),
         )
         token, whole = self.token(state.name, decision, logged=True)
@@ -84,7 +88,8 @@ class Recorder:
             raise Invalid(
                 f"would make a decision of more than {self._most_bytes} bytes", path="arms"
             )
-        row = DecisionRow(state.name, lookup.id, decision.series, payload, due)
+        counted = None if exposed is None else (lookup.at, exposed)
+        row = DecisionRow(state.name, lookup.id, decision.series, payload, due, counted)
         first = slate.propensities[0]
         entropy = 0.0 if first == 1.0 else rules.entropy(p)
         return Recorded(decision, token, not whole, row, entropy)
@@ -92,9 +97,13 @@ class Recorder:
     def repeats(self, request: SelectRequest, decision: Decision) -> bool:
         """Say whether the request asks for this decision, as far as it says."""
         units = [None] if request.unit is None else self._sealer.unit_hashes(request.unit)
-        asked = request.context, request.top_k, request.deferred
-        if asked != (decision.context, len(decision.shown), decision.deferred):
+        asked = request.context, request.deferred, tuple(request.exclude), request.only
+        facts, slots = decision.facts, decision.slots
+        only = None if facts.only is None else [*facts.only]
+        if asked != (decision.context, decision.deferred, facts.exclude, only):
             return False
+        if request.top_k != slots and not slots == len(decision.arms) < request.top_k:
+            return False  # rules may leave fewer arms than slots
         if decision.unit not in units:
             return False
         if request.policy not in (None, decision.policy):

@@ -17,6 +17,7 @@ from service.decide.experiments import Experiments
 from service.decide.lookup import Lookup, Lookups
 from service.decide.recorder import Recorded, Recorder
 from service.decide.scoring import decide, decide_batch
+from service.decide.windows import Windows
 from service.definition.select_request import BARE, Envelope, SelectRequest
 from service.errors import Conflict, Invalid, NotFound, Overdue, Refused
 from service.features.schema import Array
@@ -122,8 +123,15 @@ class Selector:
         )
         self._sealer, self._telemetry = sealer, telemetry
         self._clock = telemetry.clock
-        self._lookups = Lookups(sealer, settings, log.clock, DecisionTimes(), rng or Entropy())
-        self._recorder = Recorder(sealer, settings.max_decision_bytes, log.clock)
+        self._lookups = Lookups(
+            sealer,
+            settings,
+            log.clock,
+            DecisionTimes(),
+            rng or Entropy(),
+            Windows(log, self._clock),
+        )
+        self._recorder = Recorder(sealer, settings.max_decision_bytes)
         self._waiting: list[_Waiting] = []
         self._background = log.background
         self._alarm: asyncio.TimerHandle | None = None
@@ -206,8 +214,11 @@ class Selector:
                 self._background.spawn(self._decide_aside(waiting, lookup))
                 continue
             spent += lookup.time.seconds
-            one = lookup.request.top_k == 1
-            same = id(lookup.learner), id(lookup.candidates), one, lookup.facts
+            if lookup.ruled.plan is not None:  # the next one depends on what this one shows
+                self._decide_batch([(waiting, lookup)])
+                continue
+            one, limits = lookup.slots == 1, lookup.ruled.limits
+            same = id(lookup.learner), id(lookup.candidates), one, lookup.facts, id(limits)
             batches.setdefault(same, []).append((waiting, lookup))
         if known := sum(map(len, batches.values())):
             self._parse.observe((perf_counter() - start) / known, known)
@@ -234,10 +245,15 @@ class Selector:
                 state = self._served(waiting.request)
                 if waiting.decided.done():  # the caller has gone
                     return None
-                if lookup is None or (lookup.state, lookup.position) != (state, state.position):
+                if (
+                    lookup is None
+                    or (lookup.state, lookup.position) != (state, state.position)
+                    or lookup.ruled.plan is not None
+                ):
                     lookup = await self._look_up_long(state, waiting)
                 parsed = self._note_parsed(start)
-                if lookup.time.seconds <= LONG_S:  # measured by now
+                if lookup.time.seconds <= LONG_S or lookup.ruled.plan is not None:
+                    # It was measured by now, or others may not count before it does.
                     chosen = self._choose([lookup])
                 else:
                     chosen = await asyncio.to_thread(self._choose, [lookup])
@@ -266,9 +282,11 @@ class Selector:
     def _choose(self, lookups: Sequence[Lookup]) -> list[Choice]:
         """Decide requests of one learner and the same candidates; in any thread."""
         first, start = lookups[0], self._clock.cpu()
-        if len(lookups) > 1 and first.request.top_k == 1:
+        if len(lookups) > 1 and first.slots == 1:
             contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
-            chosen = decide_batch(first.learner, contexts, first.candidates, seeds, first.facts)
+            chosen = decide_batch(
+                first.learner, contexts, first.candidates, seeds, first.facts, first.ruled.limits
+            )
         else:
             chosen = [decide(*each.choice) for each in lookups]
         first.time.observe((self._clock.cpu() - start) / len(lookups))
@@ -278,8 +296,8 @@ class Selector:
         """Make tokens and rows, and hand them to the log. start: when scoring began."""
         scored, recorded = perf_counter(), list[Recorded]()
         for (_, lookup), (p, slate) in zip(batch, chosen, strict=True):
-            self._lookups.count_shown(lookup, slate.arms)
-            recorded.append(self._recorder.record(lookup, p, slate))
+            exposed = self._lookups.count_shown(lookup, slate.arms)
+            recorded.append(self._recorder.record(lookup, p, slate, exposed))
         sealed, count = perf_counter(), len(batch)
         self._score.observe((scored - start) / count, count)
         self._seal.observe((sealed - scored) / count, count)
@@ -315,6 +333,10 @@ class Selector:
         self._telemetry.decided(
             state.name, decision.policy, first.propensity, recorded.entropy, recent
         )
+        if decision.rules or decision.relaxed or lookup.ruled.unknown:
+            self._telemetry.ruled(
+                state.name, decision.rules, decision.relaxed, lookup.ruled.unknown
+            )
         if decision.schema_version == state.schema_version:  # the features may have changed since
             self._telemetry.drift.decided(state, lookup.context)
         return Answer(decision, token, state.name, stored.logged)

@@ -21,6 +21,7 @@ from service.bandits.kinds import AnyPolicy
 from service.bandits.kinds.base import Kind
 from service.definition.faults import IN_PARTS, faults_of, without_nulls
 from service.definition.files import text_of, toml_of
+from service.definition.rules import Rules, ValueTypes, faults_of_rules
 from service.errors import ConfigurationError
 from service.features.declaration import (
     CROSS,
@@ -220,6 +221,7 @@ class Definition(Model):
         dict[Name, AnyPolicy], Field(min_length=1, max_length=POLICIES), at_most(POLICIES)
     ] = Field(description="Who decides, by name; they share the traffic.")
     reward: RewardRules = Field(RewardRules(), description="What counts as success.")
+    rules: Rules = Field(Rules(), description="What may be shown, how often and to whom.")
     control: Name | None = Field(
         None, description="The policy that a verdict compares the others with."
     )
@@ -239,6 +241,9 @@ class Definition(Model):
 
     def _faults_between(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what is wrong between settings, and where."""
+        types = ValueTypes(self.features, self.attributes)
+        for loc, message in faults_of_rules(self.rules, types, self.arms):
+            yield ("rules", *loc), message
         for name in self.attributes:
             if name == INTERCEPT or name in self.features.context or name in self.features.arm:
                 yield ("attributes", name), "is the name of a feature"

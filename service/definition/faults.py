@@ -183,14 +183,17 @@ def _names_at(model: object, keys: tuple[str | int, ...], content: object) -> li
     for key in keys:
         content = content.get(key) if isinstance(content, dict) else None
         model = _inside(model, key, content)
-    return [*model.model_fields] if _is_model(model) else []
+    if not _is_model(model):
+        return []
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _inside(model: object, key: str | int, content: object) -> object:
     """Find the type of a setting: of a union, the member that `kind` or `type` names."""
     if _is_model(model):
         field = model.model_fields.get(str(key))
-        found = field.annotation if field else None
+        others = get_args(model.__annotations__.get("__pydantic_extra__"))
+        found = field.annotation if field else (others or (None,))[-1]
     else:
         found = (get_args(model) or (None,))[-1]  # of a dict: its values
     while get_origin(found) is Annotated:
@@ -198,7 +201,10 @@ def _inside(model: object, key: str | int, content: object) -> object:
     if get_origin(found) not in (Union, UnionType):
         return found
     given = content if isinstance(content, dict) else {}
-    for member in filter(_is_model, get_args(found)):
+    members = [*filter(_is_model, get_args(found))]
+    if len(members) == 1:
+        return members[0]
+    for member in members:
         for tag in ("kind", "type"):
             named = member.model_fields.get(tag)
             if named is not None and given.get(tag) in get_args(named.annotation):

@@ -81,6 +81,17 @@ class SelectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="Ids of catalogue arms, or arms with features. Left out: all active arms."
         ),
     ] = None
+    exclude: Annotated[
+        list[RequestedId],
+        Meta(description="Ids of arms that are not to be shown, such as those in the basket."),
+    ] = []
+    only: Annotated[
+        Annotated[list[RequestedId], Meta(min_length=1)] | None,
+        Meta(
+            description="Ids of arms: no other of the candidates is shown. Unlike `arms`, it may "
+            "name some that are not there. Left out: all."
+        ),
+    ] = None
     top_k: Annotated[int, Meta(ge=1, description="How many arms to rank.")] = 1
     deferred: Annotated[
         bool,
@@ -98,6 +109,7 @@ class SelectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Count the members that the JSON of this request has at least."""
         named = (self.experiment is not None) + (self.policy is not None) + (self.unit is not None)
         count = named + (self.top_k != 1) + self.deferred
+        count += bool(self.exclude) + (self.only is not None)
         if self.context:
             count += 1 + len(self.context)
         if self.arms is not None:

@@ -118,6 +118,14 @@ class SelectAnswer(msgspec.Struct):
     ]
     reward_by: RequestedTime
     accept_until: RequestedTime
+    rules: Annotated[
+        Sequence[str],
+        Meta(description="Names of the rules that removed an arm or held a chance where it is."),
+    ]
+    relaxed: Annotated[
+        Sequence[str],
+        Meta(description="Names of the rules that could not hold beside others, and yielded."),
+    ]
 
 
 class RewardAnswer(msgspec.Struct, omit_defaults=True):
@@ -398,6 +406,8 @@ def write_answer(answer: Answer) -> bytes:
             answer.logged,
             datetime.fromtimestamp(decision.reward_by, UTC),
             datetime.fromtimestamp(decision.accept_until, UTC),
+            decision.rules,
+            decision.relaxed,
         )
     )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from service.log.stores import Store
 from service.log.stores.base import Append, Appended, DecisionRow, MarkConflict, RowStored
 from service.log.unlogged import StoredDecision, Unlogged
 from service.settings import Settings
-from service.state.events import AnyEvent, Skipped
+from service.state.events import AnyEvent, Exposed, Skipped, encode_event
 from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -287,6 +287,7 @@ class Committer:
                 await self._wake.wait()
                 self._wake.clear()
                 self._batch, self._queue = [*self._queue, *self._unlogged_entries()], []
+                self._batch += self._counted(self._batch)
                 drains, self._drains = self._drains, []
                 if self._batch:
                     self.under_way = loop.create_future()
@@ -311,6 +312,14 @@ class Committer:
         queued = {id(each.entry) for each in self._queue}
         rows = self._unlogged.oldest(DRAINED_BYTES)
         return [PendingRow(row, answered, True) for row in rows if id(row) not in queued]
+
+    @staticmethod
+    def _counted(batch: Sequence[Pending]) -> list[PendingEvent]:
+        """Return what counts the rows of a batch; nobody waits for it."""
+        nobody: EventAnswer = asyncio.get_running_loop().create_future()
+        nobody.cancel()
+        rows = (each.entry for each in batch if isinstance(each, PendingRow))
+        return [PendingEvent(entry, event, nobody) for entry, event in _exposures(rows)]
 
     async def _commit(self, batch: list[Pending], held_up: asyncio.TaskGroup) -> None:
         """Commit, fold, answer, one experiment after another. Where a long decision holds the lock
@@ -443,7 +452,7 @@ class Committer:
         """Commit the oldest decisions in memory. Raises StoreError."""
         async with self._restoring:
             rows = self._unlogged.oldest(DRAINED_BYTES)
-            await self._store.commit(rows)
+            await self._store.commit([*rows, *(entry for entry, _ in _exposures(rows))])
             for row in rows:
                 self._unlogged.drop(row)
 
@@ -466,6 +475,20 @@ class Committer:
 
 def _entry_of(logged: Submission) -> Append | DecisionRow:
     return logged if isinstance(logged, DecisionRow) else logged[0]
+
+
+def _exposures(rows: Iterable[DecisionRow]) -> list[tuple[Append, Exposed]]:
+    """Return an event, and its entry, for each experiment with rows that rules count: the log has
+    rows and counts, or neither."""
+    counted = dict[str, list[tuple[float, dict[str, list[str]]]]]()
+    for row in rows:
+        if row.exposed is not None:
+            counted.setdefault(row.experiment, []).append(row.exposed)
+    found = list[tuple[Append, Exposed]]()
+    for name, decisions in counted.items():
+        event = Exposed(at=max(at for at, _ in decisions), decisions=decisions)
+        found.append((Append(name, encode_event(event), {}), event))
+    return found
 
 
 def _answer(pending: PendingEvent, result: Appended | MarkConflict) -> None:

@@ -68,6 +68,11 @@ class Log:
         self._committing: asyncio.Task[None] | None = None
 
     @property
+    def shared(self) -> bool:
+        """Whether other processes may write the log, too."""
+        return self._store.shared
+
+    @property
     def behind(self) -> bool:
         """Events of other processes have not been folded for too long."""
         return (self.lag_seconds or 0.0) > BEHIND_SECONDS

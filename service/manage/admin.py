@@ -51,6 +51,7 @@ from service.state.events import (
 from service.state.fold import State
 from service.state.footprint import expect_room
 from service.state.learner import Learner
+from service.state.rulebook import RuleBook
 from service.state.succession import obstacle
 from service.telemetry.logs import log_change
 
@@ -245,6 +246,8 @@ class Admin:
         schema = Schema(definition.features)
         for arm, values in definition.arms.items():
             _expect_values(schema, definition, *definition.split(values), f"arms.{arm}")
+        for rule, fault in RuleBook(definition).faults(definition.arms):
+            raise Invalid(fault, path=f"rules.{rule}")
         for name, policy in definition.policies.items():
             widths = {}
             if policy.policy().sees_features:

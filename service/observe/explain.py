@@ -12,6 +12,7 @@ from service.log.log import Log
 from service.log.stores import Store
 from service.naming import quoted
 from service.observe.attributions import CandidateAnswer, attributions, unexplained
+from service.observe.rule_sentences import sentences
 from service.security.access import Grant, expect_granted, granted
 from service.settle.marks import ERASED, activation_mark, arm_mark, read_arm
 from service.state.decisions import Decision, decode_decision, is_imported, is_whole
@@ -61,6 +62,15 @@ class DecisionAnswer(BaseModel):
         "that the decision was made with."
     )
     learned: list[LearnedAnswer]
+    rules: list[str] = Field(
+        description="Names of the rules that removed an arm or held a chance where it is."
+    )
+    relaxed: list[str] = Field(
+        description="Names of the rules that could not hold beside others, and yielded."
+    )
+    said: list[str] = Field(
+        description="What the rules did, in words, as far as the present definition has them."
+    )
     reward_by: datetime
     accept_until: datetime
 
@@ -109,6 +119,9 @@ async def _explain(log: Log, store: Store, state: State, decision: Decision) -> 
         choice_follows=choice_follows(decision),
         same_head=decision.model_version.endswith(f"@{state.position}"),
         learned=await _learned(store, state, decision),
+        rules=list(decision.rules),
+        relaxed=list(decision.relaxed),
+        said=sentences(state, decision),
         reward_by=datetime.fromtimestamp(decision.reward_by, UTC),
         accept_until=datetime.fromtimestamp(decision.accept_until, UTC),
     )

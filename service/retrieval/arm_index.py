@@ -2,14 +2,14 @@
 inverted file (faiss) over many, with an exact scan of the arms that changed since it was built."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from random import Random
 from threading import Thread
 
 import numpy as np
 
-from service.bandits.linalg import Index, Single
+from service.bandits.linalg import Index, Mask, Single
 from service.features.schema import Array
 from service.features.view import View
 
@@ -91,14 +91,23 @@ class _InvertedFile:
             some = slice(start, start + ARMS_PER_STEP)
             self._file.add(np.vstack([vectors[:, some], rest[some]]).T.copy())
 
-    def search(self, queries: Single, count: int) -> Index:  # (q, width) -> (n,)
-        """Return numbers among the `count` best for a query in the lists probed for it."""
+    def search(
+        self, queries: Single, count: int, eligible: Mask | None
+    ) -> Index:  # (q, width) -> (n,)
+        """Return numbers among the `count` best for a query in the lists probed for it. eligible:
+        (N,) by number; None: all are."""
         self._faiss.omp_set_num_threads(1)
         # On the sphere of the vectors: from near its middle all centers would be as far.
         lengths = np.sqrt(np.vecdot(queries, queries))
         scaled = np.zeros((len(queries), queries.shape[1] + 1), np.float32)
         scaled[:, :-1] = queries * (self._length / np.maximum(lengths, 1e-30))[:, None]
-        _, found = self._file.search(scaled, count)
+        chosen = None
+        if eligible is not None:
+            bits = np.packbits(eligible[: self._file.ntotal], bitorder="little")
+            chosen = self._faiss.SearchParametersIVF()
+            chosen.sel = self._faiss.IDSelectorBitmap(len(bits), self._faiss.swig_ptr(bits))
+            chosen.nprobe = self._file.nprobe
+        _, found = self._file.search(scaled, count, params=chosen)
         numbers = np.unique(found).astype(np.intp)
         return numbers[numbers >= 0]  # -1 where the lists hold fewer
 
@@ -120,6 +129,7 @@ class ArmIndex:
         self._file: _InvertedFile | None = None
         self._changed: set[int] = set()  # numbers that changed since `_file` was begun
         self._beside: tuple[Index, Single] | None = None  # these numbers and their vectors
+        self._eligible: tuple[Sequence[str], Mask] | None = None  # some ids, by number
         self._build: Thread | None = None
         self._built: _InvertedFile | None = None
         self._changed_since: set[int] = set()  # numbers that changed since `_build` began
@@ -138,6 +148,7 @@ class ArmIndex:
 
     def change(self, rows: Mapping[str, Array | None]) -> None:
         """Add or change arms; remove those without a row."""
+        self._eligible = None
         changed, upserted = set[int](), dict[str, Array]()
         for arm, row in rows.items():
             if row is None:
@@ -226,48 +237,73 @@ class ArmIndex:
 
     # -- search --------------------------------------------------------------------------------
 
-    def search(self, weights: Array, count: int, uniform: int, seed: int) -> list[str]:
+    def mask(self, ids: Sequence[str]) -> Mask:
+        """Return which numbers are those of these ids; the last answer is kept."""
+        if self._eligible is None or self._eligible[0] is not ids:
+            found = np.zeros(len(self._ids), bool)
+            found[[self._number_of[arm] for arm in ids if arm in self._number_of]] = True
+            self._eligible = ids, found
+        return self._eligible[1]
+
+    def search(
+        self, weights: Array, count: int, uniform: int, seed: int, eligible: Mask | None = None
+    ) -> list[str]:
         """Return ids, in the order of their numbers: the `count` best for each column of the
         weights, (view.width, q), with the context's part in them, and `uniform` drawn by the
-        seed."""
-        return self.ids(self.nearest(weights, count), uniform, seed)
+        seed. eligible: (n,) arms among which it searches, by number; None: all."""
+        return self.ids(self.nearest(weights, count, eligible), uniform, seed, eligible)
 
-    def nearest(self, weights: Array, count: int) -> Index:
+    def nearest(self, weights: Array, count: int, eligible: Mask | None = None) -> Index:
         """Return the numbers of the `count` best for each column."""
-        if self._file is None:
-            return self.scan(weights, count)
+        few = eligible is not None and np.count_nonzero(eligible) <= self._scanned
+        if self._file is None or few:
+            return self.scan(weights, count, eligible)
         queries = self._products.queries(weights)
         if not self._changed:
-            return self._file.search(queries, count)
+            return self._file.search(queries, count, eligible)
         if self._beside is None:
             changed = sorted(number for number in self._changed if number < len(self._ids))
             self._beside = np.array(changed, np.intp), self._vectors[:, changed]
         beside, vectors = self._beside
+        if eligible is not None:
+            kept = eligible[beside]
+            beside, vectors = beside[kept], vectors[:, kept]
         best = beside[_best(queries @ vectors, count)]
         # Twice as many of the file, since some of its best may have changed.
-        found = self._file.search(queries, 2 * count).tolist()
+        found = self._file.search(queries, 2 * count, eligible).tolist()
         same = np.array([number for number in found if number not in self._changed], np.intp)
         numbers = np.union1d(best, same)
         return np.asarray(numbers[_best(queries @ self._vectors[:, numbers], count)])
 
-    def scan(self, weights: Array, count: int) -> Index:
-        """Compare every arm, in any thread."""
+    def scan(self, weights: Array, count: int, eligible: Mask | None = None) -> Index:
+        """Compare every eligible arm, in any thread."""
         queries, vectors = self._products.queries(weights), self._vectors[:, : len(self._ids)]
-        starts = range(0, vectors.shape[1], ARMS_PER_STEP)
-        chunks = [vectors[:, start : start + ARMS_PER_STEP] for start in starts]
-        bests = [_best(queries @ chunk, count) for chunk in chunks]
-        numbers = np.concatenate([start + best for start, best in zip(starts, bests, strict=True)])
-        return numbers[_best(queries @ vectors[:, numbers], count)] if len(bests) > 1 else numbers
+        if eligible is not None:
+            numbers = np.flatnonzero(eligible)
+            return numbers[_scanned(queries, vectors[:, numbers], count)]
+        return _scanned(queries, vectors, count)
 
-    def ids(self, numbers: Index, uniform: int, seed: int) -> list[str]:
-        """Return the ids of numbers that are still taken, and of others drawn by the seed, in
-        order."""
+    def ids(
+        self, numbers: Index, uniform: int, seed: int, eligible: Mask | None = None
+    ) -> list[str]:
+        """Return the ids of numbers that are still taken, and of other eligible ones drawn by the
+        seed, in order."""
         random, count = Random(seed), len(self._ids)
+        among = range(count) if eligible is None else np.flatnonzero(eligible[:count]).tolist()
         drawn = set[int]()
-        while len(drawn) < min(uniform, count):
-            drawn.add(random.randrange(count))
+        while len(drawn) < min(uniform, len(among)):
+            drawn.add(among[random.randrange(len(among))])
         drawn.update(number for number in numbers.tolist() if number < count)
         return [self._ids[number] for number in sorted(drawn)]
+
+
+def _scanned(queries: Single, vectors: Single, count: int) -> Index:  # (q, width), (width, n)
+    """Return the columns with one of the `count` largest products of a query, rising."""
+    starts = range(0, vectors.shape[1], ARMS_PER_STEP)
+    chunks = [vectors[:, start : start + ARMS_PER_STEP] for start in starts]
+    bests = [_best(queries @ chunk, count) for chunk in chunks]
+    numbers = np.concatenate([start + best for start, best in zip(starts, bests, strict=True)])
+    return numbers[_best(queries @ vectors[:, numbers], count)] if len(bests) > 1 else numbers
 
 
 def _best(scores: Single, count: int) -> Index:  # (q, n)

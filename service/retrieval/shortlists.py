@@ -7,6 +7,7 @@ products, each once, and q gathers w times the context's. `ArmIndex` finds the l
 """
 
 import asyncio
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -59,9 +60,15 @@ class Retrieval:
         self._loading: dict[tuple[str, str], asyncio.Lock] = {}
 
     def fast_candidates(
-        self, state: State, learner: Learner, context: Array, seed: int
+        self,
+        state: State,
+        learner: Learner,
+        context: Array,
+        seed: int,
+        eligible: Sequence[str] | None = None,
     ) -> Candidates:
-        """Find the candidates of a decision; none, where a search takes long."""
+        """Find the candidates of a decision; none, where a search takes long. eligible: arms among
+        which it searches; None: all."""
         catalogue = self._catalogues.get((state.name, learner.name))
         if (
             catalogue is None
@@ -70,7 +77,9 @@ class Retrieval:
             or catalogue.index.slow
         ):
             return _candidates(state, [])
-        ids = catalogue.index.search(*_query(learner, context, seed), _uniform(learner), seed)
+        index = catalogue.index
+        mask = None if eligible is None else index.mask(eligible)
+        ids = index.search(*_query(learner, context, seed), _uniform(learner), seed, mask)
         return _candidates(state, ids)
 
     def shortlist(self, state: State, learner: Learner) -> Shortlist:
@@ -86,20 +95,26 @@ class Retrieval:
         )
 
     async def candidates(
-        self, state: State, learner: Learner, context: Array, seed: int
+        self,
+        state: State,
+        learner: Learner,
+        context: Array,
+        seed: int,
+        eligible: Sequence[str] | None = None,
     ) -> Candidates:
         """Find the candidates of a decision, once the index has the catalogue and all its changes.
-        A search that compares many arms runs in a thread."""
+        A search that compares many arms runs in a thread. eligible: as for `fast_candidates`."""
         catalogue = await self._load(state, learner)
         while not catalogue.follow(state):
             await asyncio.sleep(0)
             catalogue = await self._load(state, learner)
         index, query = catalogue.index, _query(learner, context, seed)
+        mask = None if eligible is None else index.mask(eligible)
         if index.slow:
-            numbers = await asyncio.to_thread(index.scan, *query)
+            numbers = await asyncio.to_thread(index.scan, *query, mask)
         else:
-            numbers = index.nearest(*query)
-        ids = index.ids(numbers, _uniform(learner), seed)
+            numbers = index.nearest(*query, mask)
+        ids = index.ids(numbers, _uniform(learner), seed, mask)
         return _candidates(state, [arm for arm in ids if arm in state.rows])
 
     async def _load(self, state: State, learner: Learner) -> _Catalogue:
@@ -113,10 +128,12 @@ class Retrieval:
             return catalogue
 
 
-def applies(state: State, learner: Learner) -> bool:
-    """Say whether a request that names no arms chooses from a part of the catalogue."""
+def applies(state: State, learner: Learner, eligible: Candidates | None = None) -> bool:
+    """Say whether a request that names no arms chooses from a part of the catalogue. eligible: arms
+    that may be shown; None: all."""
     retrieve = learner.policy.retrieve
-    return retrieve is not None and len(state.rows) > retrieve
+    count = len(state.rows) if eligible is None else len(eligible.ids)
+    return retrieve is not None and count > retrieve
 
 
 def _best(learner: Learner) -> int:
@@ -135,6 +152,9 @@ def _query(learner: Learner, context: Array, seed: int) -> tuple[Array, int]:
 
 
 def _candidates(state: State, ids: list[str]) -> Candidates:
-    """Select arms without deriving anything of the whole catalogue, which would take seconds."""
+    """Select arms without deriving anything of the whole catalogue, which would take seconds: those
+    that were found, if any, and those that rules give a share of their own."""
+    if ids:
+        ids += sorted(state.rulebook.arms & state.rows.keys() - {*ids})
     rows = [state.rows[arm] for arm in ids]
     return Candidates(tuple(ids), np.array(rows).reshape(len(rows), state.schema.arm.width))

@@ -50,15 +50,36 @@ class Shortlist(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     uniform: int
 
 
+class WindowCount(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a rule had counted in its window when a decision was made.
+
+    shown   showings of each arm, or group of arms, in the order of the candidates
+    """
+
+    rule: str
+    decisions: int
+    shown: tuple[int, ...]
+
+
 class DecisionFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What bounded chance in a decision, beside the state that made it.
 
     untried     places of the candidates that were tried for their own sake
     shortlist   how the policy chose the candidates; None: the request named them, or all arms
+    exclude     arms that the request did not want
+    only        arms among which the request wanted the choice; None: all
+    if_empty    no arm was eligible, and the one that the rules name in their place was shown
+    counts      of the rules with a window
+    slots       that were to be shown, where there are counts, which may leave fewer; else 0
     """
 
     untried: tuple[int, ...] = ()
     shortlist: Shortlist | None = None
+    exclude: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None
+    if_empty: bool = False
+    counts: tuple[WindowCount, ...] = ()
+    slots: int = 0
 
 
 NO_FACTS = DecisionFacts()
@@ -78,6 +99,8 @@ class Decision(
     deferred         not shown, and not learned, before its activation
     key              the name of the caller's API key, '' where keys are off
     facts            what bounded the probabilities
+    rules            names of those that held a chance where it was, or removed an arm
+    relaxed          names of the rules that yielded to others
     attributes       of the arms in `inline` that have any
     """
 
@@ -101,12 +124,19 @@ class Decision(
     deferred: bool = False
     key: str = ""
     facts: DecisionFacts = NO_FACTS
+    rules: tuple[str, ...] = ()
+    relaxed: tuple[str, ...] = ()
     attributes: dict[str, FeatureValues] = {}
 
     @property
     def series(self) -> str:
         """What the rows of its policy are counted by."""
         return series_of(self.policy, self.schema_version)
+
+    @property
+    def slots(self) -> int:
+        """Slots of the slate that was to be shown."""
+        return self.facts.slots or len(self.shown)
 
     @property
     def slate(self) -> float | None:

@@ -138,6 +138,22 @@ class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected"):
         return True
 
 
+class Exposed(Event, frozen=True, kw_only=True, tag="Exposed"):
+    """What the decisions of one commit showed, for rules that count it in windows: the time of each
+    decision, and the labels of what it showed by rule."""
+
+    decisions: list[tuple[float, dict[str, list[str]]]]
+
+
+class Leased(Event, frozen=True, kw_only=True, tag="Leased"):
+    """A process asks for a part of the count of a rule: so many showings of each label in the
+    present window. It gets what the earlier ones have left."""
+
+    rule: str
+    process: str
+    asked: dict[str, int]
+
+
 class Activated(Event, frozen=True, kw_only=True, tag="Activated"):
     """A deferred decision was shown: from now on it can be rewarded."""
 
@@ -248,7 +264,9 @@ ChangingEvent = (
 )
 """Events that change what an experiment serves or has learned."""
 
-AnyEvent = ChangingEvent | Activated | Imported | Skipped | LogTruncated | Tombstone
+AnyEvent = (
+    ChangingEvent | Activated | Exposed | Imported | Leased | Skipped | LogTruncated | Tombstone
+)
 
 
 class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ Live service, recovery, replicas and the trainer all call `apply`, an event at a
 A snapshot is a saved fold: `snapshot` and `restore` keep every bit.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple, TypeGuard
 
 import numpy as np
@@ -32,9 +32,11 @@ from service.state.events import (
     Erased,
     ExperimentDefined,
     ExperimentDeleted,
+    Exposed,
     FeatureValues,
     Imported,
     Learned,
+    Leased,
     LogTruncated,
     Outcome,
     PolicyReset,
@@ -44,13 +46,21 @@ from service.state.events import (
     VersionStaged,
 )
 from service.state.examination import Examination
+from service.state.exposure import Exposure
 from service.state.learner import Learner
+from service.state.newness import Newness
 from service.state.reward_statistics import ArmRewardSums, RewardTotals
+from service.state.rule_plan import Ruled
+from service.state.rulebook import RuleBook, Situation
 from service.state.snapshot import Snapshot
 from service.state.succession import obstacle, succeed
 
 EARLIER = 16
 """Earlier schemas of which rewards are still learned."""
+
+
+NO_INLINE: Mapping[str, Mapping[str, object]] = {}
+"""Values of arms outside the catalogue, where there are none."""
 
 
 class Earlier(NamedTuple):
@@ -65,11 +75,13 @@ class State:
 
     arms         features of the catalogue, by arm
     attributes   attributes of the catalogue, by arm where it has any
-    attribute_changes  changes of these since this state was made
     rows         the catalogue's encoded features; a new mapping once all of them change
     changes      arms added, changed or removed since this mapping was made
     changed      the last of these, in order
     selections   recent candidates of requests that named them
+    rulebook     what may be shown, as the definition's rules say
+    exposure     what rules with a window count in it
+    newness      when the arms of the catalogue came, and how often a reward of each settled
     skips        positions of events that were passed over
     erased_keys  ids of erased decisions that stood for an Idempotency-Key; none is used again
     log_time     the largest `at` of an event, unix seconds
@@ -94,7 +106,6 @@ class State:
         self.earlier: dict[int, Earlier] = {}
         self.arms: dict[str, FeatureValues] = {}
         self.attributes: dict[str, FeatureValues] = {}
-        self.attribute_changes = 0
         self.learners: dict[str, Learner] = {}
         self.reward_sums: dict[str, RewardTotals] = {}
         self.arm_reward_sums: dict[str, ArmRewardSums] = {}
@@ -103,6 +114,8 @@ class State:
         self.changed: list[str] = []
         self._candidates: Candidates | None = None
         self.selections = Selections()
+        self.rulebook: RuleBook
+        self.newness, self.exposure = Newness(0.0), Exposure()
         self.skips: list[int] = []
         self.erased_keys = set[str]()
         self.first_at = 0.0
@@ -127,9 +140,8 @@ class State:
             raise _erased(self.name, position)
         if isinstance(event, Skipped):
             self._skip(position, event.position)
-        elif isinstance(event, LogTruncated):
-            self.lost_to = max(self.lost_to, event.last)
-            self.lost_at = max(self.lost_at, event.at)
+        elif isinstance(event, LogTruncated | Exposed | Leased):
+            self._note(event)
         elif not isinstance(event, Activated | Imported):  # marks hold what was shown
             if isinstance(event, Erased):
                 self.erased_keys.update(event.keyed)
@@ -141,6 +153,18 @@ class State:
             self.first_at = event.at
         self.position = position
         self.log_time = max(self.log_time, event.at)
+
+    def _note(self, event: LogTruncated | Exposed | Leased) -> None:
+        """Note what concerns no head."""
+        match event:
+            case LogTruncated():
+                self.lost_to = max(self.lost_to, event.last)
+                self.lost_at = max(self.lost_at, event.at)
+            case Leased():
+                self.exposure.lease(event.at, event.rule, event.process, event.asked)
+            case Exposed():
+                for at, shown in event.decisions:
+                    self.exposure.add(at, shown)
 
     def catch_up(
         self, learner: Learner, position: int, event: AnyEvent, gone: Container[int]
@@ -176,7 +200,7 @@ class State:
             case ExperimentDeleted():
                 self.deleted, self.revision, self.examination = True, event.revision, None
                 self.learners, self.arms, self.attributes = {}, {}, {}
-                self.attribute_changes += 1
+                self.newness, self.exposure = Newness(0.0), Exposure()
                 self.reward_sums, self.arm_reward_sums = {}, {}
             case PolicyReset():
                 self._reset(position, event)
@@ -217,10 +241,14 @@ class State:
         nothing."""
         arm = event.arm
         if isinstance(event, ArmUpserted):
+            known = arm in self.arms
             self._upsert(arm, event.features, event.attributes)
+            if not known and arm in self.arms:
+                self.newness.add(arm, event.at)
         elif isinstance(event, ArmRemoved):
             self.arms.pop(arm, None)
             self.rows.pop(arm, None)
+            self.newness.remove(arm)
             self._note_change(arm)
             self._set_attributes(arm, {})
         elif arm in self.arms:
@@ -248,7 +276,7 @@ class State:
             self.attributes[arm] = attributes
         else:
             del self.attributes[arm]
-        self.attribute_changes += 1
+        self.rulebook.note_change(arm)
 
     def _note_change(self, arm: str) -> None:
         """Drop what was made of the features of the catalogue, and note the arm that changed."""
@@ -265,8 +293,11 @@ class State:
         schema = self.schema if same_features else Schema(definition.features)
         if self.deleted:
             self.earlier, self.first_schema = {}, event.schema_version
-        elif not same_features:
-            self._remember_columns(schema)
+            self.newness = Newness(event.at)
+        else:
+            self.newness.follow(self.arms, definition.arms, event.at)
+            if not same_features:
+                self._remember_columns(schema)
         learners = {}
         for name, settings in definition.serving.items():
             fresh = Learner(self.name, name, settings, definition, schema, event.revision, position)
@@ -280,6 +311,8 @@ class State:
                 succeed(kept, fresh, position)
             learners[name] = fresh
         self.definition, self.schema, self.learners = definition, schema, learners
+        self.rulebook = RuleBook(definition)
+        self.exposure.define(definition.rules)
         self.revision, self.schema_version = event.revision, event.schema_version
         self.reward_sums = {
             name: self.reward_sums.get(name, RewardTotals(position)) for name in learners
@@ -297,7 +330,6 @@ class State:
             self.arms[arm], attributes = definition.split(values)
             if attributes:
                 self.attributes[arm] = attributes
-        self.attribute_changes += 1
         self._encode_catalogue()
 
     def _remember_columns(self, schema: Schema) -> None:
@@ -379,6 +411,22 @@ class State:
             self._candidates = Candidates(tuple(self.rows), x)
         return self._candidates
 
+    def rule(
+        self,
+        candidates: Candidates,
+        situation: Situation,
+        inline: Mapping[str, Mapping[str, object]] = NO_INLINE,
+    ) -> Ruled:
+        """Return what the rules make of a decision among candidates. inline: values of those
+        outside the catalogue. Raises NoEligibleArm."""
+
+        def values(arm: str) -> Mapping[str, object]:
+            if arm in inline:
+                return inline[arm]
+            return {**self.arms[arm], **self.attributes.get(arm, {})}
+
+        return self.rulebook.rule(candidates, values, self.newness, situation, inline)
+
     def _settle(self, position: int, event: Learned) -> None:
         if not self.knows(event.schema_version):
             return
@@ -390,6 +438,7 @@ class State:
             if tally is not None and by_arm is not None:
                 tally.move(outcome)
                 by_arm.move(outcome, self.arms)
+            self.newness.settle(outcome, self.arms)
         for learner in self.learners.values():
             if learner.learns_from(event.policy):
                 learner.fold(position, event)
@@ -480,14 +529,20 @@ class State:
             "first_at": self.first_at,
             "lost": (self.lost_to, self.lost_at),
             "digest": digest,
+            "began": self.newness.began,
+            "exposure": self.exposure.members(),
         }
         text, position = codec.text_of(SNAPSHOT_SCHEMA, meta), self.position
-        catalogue = {"arms": dict(self.arms), "attributes": dict(self.attributes)}
+        large = {
+            "arms": dict(self.arms),
+            "attributes": dict(self.attributes),
+            **self.newness.members(),
+        }
         own = {name: array.copy(order="K") for name, array in arrays.items()}
 
         def write() -> Snapshot:
             whole = text
-            for name, values in catalogue.items():
+            for name, values in large.items():
                 whole = codec.with_member(whole, name, values)
             return Snapshot(position, codec.seal(whole, own))
 
@@ -510,6 +565,8 @@ class State:
             )
             state.arms, state.attributes = meta["arms"], meta["attributes"]
             state._encode_catalogue()
+            state.newness = Newness.restore(meta["began"], meta["came"], meta["settled"])
+            state.exposure.restore(meta["exposure"])
             for index, name in enumerate(meta["learners"]):
                 state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
                 by_arm = part(arrays, f"arms.{index}.")

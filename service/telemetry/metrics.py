@@ -206,6 +206,16 @@ class Telemetry:
             "Requests answered with the decision that their Idempotency-Key stood for already.",
             ["experiment"],
         )
+        self.rule_decisions = counts(
+            "forage_rule_decisions_total",
+            "Decisions that a rule moved, and those in which it yielded to others.",
+            ["experiment", "rule", "outcome"],
+        )
+        self.rule_unknown_arms = counts(
+            "forage_rule_unknown_arms_total",
+            "Arms that were not eligible because a value that a rule reads is missing.",
+            ["experiment", "rule"],
+        )
         self.rewards = counts(
             "forage_rewards_total",
             "Rewards answered, by outcome.",
@@ -279,9 +289,28 @@ class Telemetry:
         watch.recent.append(recent)
         self.decisions.labels(experiment, policy).inc()
 
+    def ruled(
+        self,
+        experiment: str,
+        held: Sequence[str],
+        relaxed: Sequence[str],
+        unknown: Sequence[tuple[str, int]],
+    ) -> None:
+        """Count what rules did to a decision. unknown: rules that could not tell, of how many
+        arms."""
+        for rule in held:
+            self.rule_decisions.labels(experiment, rule, "held").inc()
+        for rule in relaxed:
+            self.rule_decisions.labels(experiment, rule, "relaxed").inc()
+        for rule, arms in unknown:
+            self.rule_unknown_arms.labels(experiment, rule).inc(arms)
+
     def forget_others(self, served: Served) -> None:
         """Forget what was measured of all other experiments and policies."""
-        for counts in (self.decisions, self.repeated, self.rewards, self.trimmed, self.erased):
+        for counts in (
+            self.decisions, self.repeated, self.rewards, self.trimmed, self.erased,
+            self.rule_decisions, self.rule_unknown_arms,
+        ):  # fmt: skip
             counts.forget_others(served)
         self.snapshots = {name: at for name, at in self.snapshots.items() if name in served}
         self.mismatched = {name: one for name, one in self.mismatched.items() if name in served}

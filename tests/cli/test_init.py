@@ -12,8 +12,17 @@ from service.bandits.kinds.lints import LinTs
 from service.cli.init import rendered
 from service.cli.program import main
 from service.definition.experiment import Definition, RewardRules, load_definition
+from service.definition.rules import (
+    AtMostRule,
+    CapRule,
+    DeclaredRule,
+    ExploreRule,
+    FloorRule,
+    PinRule,
+    Rules,
+)
 from service.features.declaration import Boolean, Categorical, Hashed, Numeric, Vector
-from service.offline.checking import check_file
+from service.offline.checking import check, check_file
 from tests.cli.forage import serving, started
 
 
@@ -42,10 +51,23 @@ def test_every_setting_and_every_kind_is_in_it() -> None:
     for model in [*KINDS.values(), RewardRules, Numeric, Boolean, Categorical, Hashed, Vector]:
         for setting in model.model_fields:
             assert setting in named or f".{setting}]" in text, f"{model.__name__}.{setting}"
+    for rule in (Rules, DeclaredRule, PinRule, CapRule, FloorRule, ExploreRule, AtMostRule):
+        for name, field in rule.model_fields.items():
+            setting = field.alias or name
+            assert re.search(rf"\b{setting} = |\.{setting}\]", text), f"{rule.__name__}.{setting}"
     for setting in Definition.model_fields:
         assert f"[{setting}" in text or setting in named, setting
     for kind in KINDS:
         assert re.search(rf"\b{kind}\b", text)
+
+
+def test_its_rules_can_be_taken_into_use() -> None:
+    text = rendered("shop", "shop.toml")
+    for title in ("attributes", "rules"):
+        section = text[text.index(f"# [{title}]") :].partition("\n\n")[0]
+        text = text.replace(section, re.sub("^# ?", "", section, flags=re.MULTILINE))
+    assert check(text, "shop.toml", "shop").findings == []
+    assert len(tomllib.loads(text)["rules"]) == 10
 
 
 def test_a_kind_that_the_template_does_not_mention_is_in_it_with_its_settings(

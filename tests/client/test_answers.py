@@ -140,6 +140,8 @@ def test_select_raises_nothing_of_any_problem(status: int, problem: dict[str, An
         ({"logged": "yes"}, "logged"),
         ({"slate_log_propensity": 0.7}, "slate_log_propensity"),
         ({"slate_propensity": 2}, "slate_propensity"),
+        ({"rules": "in_stock"}, "rules is missing or wrong"),
+        ({"relaxed": [5]}, "relaxed is missing or wrong"),
     ],
 )
 def test_what_is_wrong_in_an_answer_is_named(told: dict[str, Any], reason: str) -> None:
@@ -153,6 +155,28 @@ def test_what_is_wrong_in_an_answer_is_named(told: dict[str, Any], reason: str) 
 def test_a_probability_that_rounding_took_above_one_is_taken() -> None:
     told = ANSWER | {"propensity": 1 + 2e-16, "ranking": [{"arm": "a", "propensity": 1 + 2e-16}]}
     assert not ask(body(json.dumps(told).encode())).fallback
+
+
+@pytest.mark.parametrize("wish", [{"exclude": ["a"]}, {"only": ["b", "c"]}, {"arms": ["b"]}])
+def test_an_arm_that_the_request_does_not_want_is_shown_if_no_arm_is_eligible(
+    wish: dict[str, Any],
+) -> None:
+    def ask_with(**more: Any) -> Decision:
+        script = Script(answer(200, ANSWER | more))
+        found = run(script, lambda forage: forage.select(**wish), budget_s=0.5)
+        assert script.bodies()[0] == wish
+        assert isinstance(found, Decision)
+        return found
+
+    assert "not asked for: a" in str(ask_with().error)
+    decision = ask_with(rules=["if_empty"])
+    assert (decision.arm, decision.rules, decision.relaxed) == ("a", ("if_empty",), ())
+
+
+def test_a_decision_names_its_rules() -> None:
+    told = ANSWER | {"rules": ["in_stock", "ad"], "relaxed": ["fresh"]}
+    decision = ask(body(json.dumps(told).encode()))
+    assert (decision.rules, decision.relaxed) == (("in_stock", "ad"), ("fresh",))
 
 
 def test_arms_with_features_are_asked_for_by_their_ids() -> None:

@@ -18,6 +18,13 @@ TITLES = {
     "Definition": "The file",
     "Features": "Features:",
     "RewardRules": "Rewards:",
+    "Rules": "Rules:",
+    "DeclaredRule": "A rule:",
+    "PinRule": "Pins:",
+    "CapRule": "Caps:",
+    "FloorRule": "Floors:",
+    "ExploreRule": "Exploration:",
+    "AtMostRule": "Variety:",
 }
 """Sections of the models that are no kind of feature."""
 

@@ -150,10 +150,12 @@ def test_a_decision_tells_why(service: Serving, page: "Page", shots: Path) -> No
     assert candidates.get_by_role("row").count() == 13
     why.get_by_role("button", name="Show all 50").click()
     assert candidates.get_by_role("row").count() == 51
-    decision = service.post("/select", QUESTION | {"policy": "lints"})
+    decision = service.post("/select", QUESTION | {"policy": "lints", "exclude": ["5"]})
     page.get_by_label("Id of a decision").fill(decision["id"])
     page.get_by_role("button", name="Explain").click()
     why.get_by_text("lints showed").wait_for()
+    why.get_by_role("heading", name="Rules").wait_for()
+    why.get_by_text("the request excluded arms").wait_for()
     assert "Draws won" in candidates.get_by_role("row").first.inner_text()
     shoot(page, shots, "decision")
 

@@ -143,7 +143,7 @@ def test_a_reward_is_refused_with_the_path_of_the_fault(wire: Wire, where: str) 
     [
         ("/select", '{"topk": 1}', "topk", "is unknown; did you mean 'top_k'?"),
         ("/select", '{"colour": 1}', "colour", "is unknown; there are: 'context', 'experiment', "
-         "'policy', 'unit', 'arms', 'top_k', 'deferred'"),
+         "'policy', 'unit', 'arms', 'exclude', 'only', 'top_k' and 1 more"),
         ("/select", '{"arms": [{"id": "a", "feature": {}}]}', "arms.0.feature",
          "is unknown; did you mean 'features'?"),
         ("/select/batch", '{"request": []}', "request", "is unknown; did you mean 'requests'?"),

@@ -17,7 +17,7 @@ from tests.support.service import Wire, expect_problem
 SDK = WEB / "sdk"
 FOLDERS = {"/sdk": "sdk", "/demo": "demo", "/docs": "docs", "/": "console"}
 """Where a folder is served."""
-SDK_BYTES = 5_120
+SDK_BYTES = 5_200
 IMPORT = b"import(/* webpackIgnore: true */ /* @vite-ignore */ url)"
 """Of the SDK, by its loader, which no bundler may resolve."""
 

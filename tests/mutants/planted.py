@@ -123,7 +123,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/committer.py",
-                "            await self._store.commit(rows)\n"
+                "            await self._store.commit([*rows, *(entry for entry, _ in _exposures(rows))])\n"
                 "            for row in rows:\n                self._unlogged.drop(row)\n",
                 "            for row in rows:\n                self._unlogged.drop(row)\n"
                 "            await self._store.commit(rows)\n",
@@ -397,5 +397,238 @@ MUTANTS: Final = (
             )
         ],
         ["tests/http/test_erasure.py"],
+    ),
+    Mutant(
+        "a floor comes before a cap",
+        [
+            Edit(
+                "service/bandits/constraints/floor.py",
+                "    low = lifted(before.low, floor.shares, caps.high, caps.groups, before.groups)\n",
+                "    low = np.maximum(before.low, floor.shares)\n",
+            )
+        ],
+        ["tests/unit/test_rulebook.py", "tests/unit/test_rules_by_chance.py"],
+    ),
+    Mutant(
+        "an arm is eligible where a value is missing",
+        [
+            Edit(
+                "service/state/rule_arms.py",
+                "Told(~meant | truth.true, ",
+                "Told(~meant | truth.true | ~np.asarray(truth.known), ",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "a pinned arm is eligible in the slots before its own",
+        [
+            Edit(
+                "service/bandits/constraints/slots.py",
+                "            if number < pin.slot <= slots:\n",
+                "            if number > pin.slot:\n",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "a slate shows one arm too many of a value",
+        [
+            Edit(
+                "service/bandits/constraints/slots.py",
+                "counts >= quota.most",
+                "counts > quota.most",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "exploration ignores what caps leave of an arm",
+        [
+            Edit(
+                "service/bandits/constraints/floor.py",
+                "np.maximum(np.minimum(wanted, high) - low, 0.0)",
+                "np.maximum(wanted - low, 0.0)",
+            )
+        ],
+        ["tests/unit/test_rules_by_chance.py", "tests/unit/test_rules_drawn.py"],
+    ),
+    Mutant(
+        "chances in closed form are not cut",
+        [
+            Edit(
+                "service/decide/scoring.py",
+                "    return clip(scores.formula(scores.rows[0], scores.counts)[scores.of], bounds)\n",
+                "    return Constrained(scores.formula(scores.rows[0], scores.counts)[scores.of], ())\n",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "the settlements of new arms are counted once",
+        [
+            Edit(
+                "service/state/rule_arms.py",
+                "            if self._settled is None or self._settled[0] != newness.moved:\n",
+                "            if self._settled is None:\n",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "an arm that comes again is as old as it was",
+        [
+            Edit(
+                "service/state/newness.py",
+                "        self.settled.pop(arm, None)\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "what rules made of a context is kept beyond their times",
+        [
+            Edit(
+                "service/state/rulebook.py",
+                "            tuple([rule.holds_at(at) for rule in self._timed]),\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "a changed attribute counts in the next catalogue",
+        [
+            Edit(
+                "service/state/rule_arms.py",
+                "        self.found.clear()\n        self.same.clear()\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "arms are shared between contexts that keep others",
+        [
+            Edit(
+                "service/state/rulebook.py",
+                "masks = [kept, *new.values()]",
+                "masks = [*new.values()]",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "a rule holds in every segment",
+        [
+            Edit(
+                "service/state/rulebook.py",
+                "            and (rule.segment is None or rule.segment.evaluate(scalars).true)\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "a slate is drawn from one point",
+        [
+            Edit(
+                "service/decide/scoring.py",
+                "            left, point = left[left != arm], rng.random()\n",
+                "            left = left[left != arm]\n",
+            )
+        ],
+        ["tests/unit/test_rules_drawn.py"],
+    ),
+    Mutant(
+        "a row forgets what its request excluded",
+        [
+            Edit(
+                "service/decide/lookup.py",
+                "            exclude=tuple(request.exclude),\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_audit_of_rules.py"],
+    ),
+    Mutant(
+        "an audit takes the attributes of inline arms from nowhere",
+        [
+            Edit(
+                "service/analysis/rederive.py",
+                "{**values, **decision.attributes.get(arm, {})}",
+                "{**values}",
+            )
+        ],
+        ["tests/unit/test_audit_of_rules.py"],
+    ),
+    Mutant(
+        "a pin of an arm that is not eligible is passed over in silence",
+        [
+            Edit(
+                "service/state/plan_writer.py",
+                "            self._relax(rule)\n        return False\n",
+                "            pass\n        return False\n",
+            )
+        ],
+        ["tests/unit/test_rulebook.py"],
+    ),
+    Mutant(
+        "a window is not stopped before it would pass its cap",
+        [
+            Edit(
+                "service/bandits/constraints/window.py",
+                "most[shown + 1 > share * length + ROUNDING] = 0.0",
+                "most[shown > share * length + ROUNDING] = 0.0",
+            )
+        ],
+        ["tests/unit/test_windows.py"],
+    ),
+    Mutant(
+        "rows that waited in memory are not counted in windows",
+        [
+            Edit(
+                "service/log/committer.py",
+                "commit([*rows, *(entry for entry, _ in _exposures(rows))])",
+                "commit(rows)",
+            )
+        ],
+        ["tests/unit/test_windows.py"],
+    ),
+    Mutant(
+        "a pin passes a count",
+        [
+            Edit(
+                "service/state/rule_plan.py",
+                "quotas.append(Quota(each.number, each.of, left, hard=True))",
+                "quotas.append(Quota(each.number, each.of, left + 1, hard=True))",
+            )
+        ],
+        ["tests/unit/test_windows.py"],
+    ),
+    Mutant(
+        "two processes lease more of a count than there is",
+        [
+            Edit(
+                "service/state/exposure.py",
+                "left = count - sum(given.values())",
+                "left = count - given.get(process, 0)",
+            )
+        ],
+        ["tests/unit/test_windows.py"],
+    ),
+    Mutant(
+        "decisions of one turn do not see what those before them show",
+        [
+            Edit(
+                "service/decide/select.py",
+                "            if lookup.ruled.plan is not None:  # the next one depends on what this one shows\n"
+                "                self._decide_batch([(waiting, lookup)])\n"
+                "                continue\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_windows.py"],
     ),
 )

@@ -93,6 +93,13 @@ test("a deferred decision is activated once, or by its reward", async () => {
   assert.equal(await forage.activate({ ...other }), "duplicate");
 });
 
+test("what a request excludes or does not want is not shown", async () => {
+  const forage = connect({ topK: 2 });
+  const decision = await forage.select({ only: [arms[0], arms[1], "unheard of"], exclude: [arms[1]] });
+  expectDecided(decision);
+  assert.deepEqual([decision.arms, decision.rules, decision.relaxed], [[arms[0]], ["exclude", "only"], []]);
+});
+
 test("twenty at once are twenty decisions", async () => {
   const forage = connect();
   const decisions = await Promise.all(Array.from({ length: 20 }, () => forage.select()));

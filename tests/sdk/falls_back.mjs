@@ -94,6 +94,8 @@ const WRONG = {
   "an endless logarithm": { slate_log_propensity: null },
   "a slate of more than 1": { slate_propensity: 2 },
   "logged that is no boolean": { logged: "yes" },
+  "rules that are no list": { rules: "in_stock" },
+  "a rule without a name": { relaxed: [null] },
 };
 
 for (const [name, wrong] of Object.entries(WRONG)) {
@@ -107,6 +109,16 @@ for (const [name, wrong] of Object.entries(WRONG)) {
     const decision = await forage.select({ arms: ["7", { id: "8" }] });
     assert.equal(decision.arm, "4", "as of a proxy: it was asked again");
     assert.equal(decision.error.status, 422);
+  });
+}
+
+for (const wish of [{ exclude: ["7"] }, { only: ["8"] }, { arms: ["8"] }]) {
+  test(`an arm against ${JSON.stringify(wish)} is taken only in place of arms that are not eligible`, async (t) => {
+    const answers = [DECIDED, { ...DECIDED, rules: ["if_empty"] }];
+    const url = await answering(t, (_, response) => send(response, 200, JSON.stringify(answers.shift())));
+    const decision = await createForage({ url, fallback: "4", budgetMs: 20_000 }).select(wish);
+    assert.deepEqual([decision.arm, decision.rules, decision.relaxed], ["7", ["if_empty"], []]);
+    assert.equal(answers.length, 0, "the first one was not taken");
   });
 }
 

@@ -39,6 +39,7 @@ from tests.statistics.shop import (
     frozen,
     learned,
 )
+from tests.support.chances import cells_of
 from tests.support.tables import table_of
 
 LEVEL = 0.001
@@ -76,14 +77,9 @@ def fit_of(counts: Array, p: Array) -> float:
     where none can be is no fit at all."""
     if counts[p == 0].any():
         return 0.0
-    expected = p * counts.sum()
-    small = expected < 5
-    cells = [*zip(counts[~small], expected[~small], strict=True)]
-    if small.any() and expected[small].sum() > 0:
-        cells.append((counts[small].sum(), expected[small].sum()))
-    if len(cells) == 1:
+    observed, wanted = cells_of(counts, p)
+    if len(observed) == 1:
         return 1.0
-    observed, wanted = np.array(cells).T
     return float(chisquare(observed, wanted).pvalue)
 
 

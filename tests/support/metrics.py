@@ -74,7 +74,11 @@ def used(**settings: Any) -> Iterator[Wire]:
     with serving(snapshot_every_events=2, retention_days=1e-9, **settings) as wire:
         wire.services.telemetry.drift = Drift(samples=10)
         net = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2}
-        wire.redefine(policies={**wire.definition()["policies"], "net": net})
+        wire.redefine(
+            policies={**wire.definition()["policies"], "net": net},
+            attributes={"stock": "number"},
+            rules={"in_stock": {"arm": "mouse", "eligible_if": "stock > 0"}},
+        )
         for _ in range(2):
             wire.post("/select", {"context": {"persona": "cat"}}, headers={"Idempotency-Key": "k"})
         for policy in ("linucb", "lints", "net"):

@@ -13,13 +13,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from service.features.row import Row
-from service.state.decisions import Decision, DecisionFacts, Shortlist, Shown, encode_decision
+from service.state.decisions import (
+    Decision,
+    DecisionFacts,
+    Shortlist,
+    Shown,
+    WindowCount,
+    encode_decision,
+)
 from service.state.events import (
     Activated,
     AnyEvent,
     Erased,
     Expired,
+    Exposed,
     Imported,
+    Leased,
     LogTruncated,
     Skipped,
     decode_event,
@@ -72,6 +81,7 @@ def described(state: State) -> dict[str, Any]:
         "revision": state.revision,
         "arms": sorted(state.arms),
         "attributes": state.attributes,
+        "exposure": state.exposure.members(),
         "skips": state.skips,
         "policies": policies,
     }
@@ -83,7 +93,8 @@ def written() -> tuple[Log, Snapshot]:
     log.define(shop(linucb={"kind": "linucb"}))
     log.settle("linucb", {"toy1": 1.0})
     log.delete()
-    log.define(shop())
+    few = {"cap": {"arm": "toy1", "count": 50, "every": "1h"}}
+    log.define({**shop(), "rules": {"few": few}})
     log.upsert("food9", {"kind": "food"}, {"stock": 2.0, "sale": True})
     log.patch("food9", {"kind": "toy"}, {"stock": 1.0, "brand": "Acme", "sale": None})
     log.remove("food2")
@@ -94,6 +105,8 @@ def written() -> tuple[Log, Snapshot]:
     for policy in ("neural", "ensemble", "static"):
         log.stage(policy, lag=3)
         log.activate(policy)
+    log.write(Leased(at=7_200.0, rule="few", process="a", asked={"toy1": 5}))
+    log.write(Exposed(at=7_260.0, decisions=[(7_250.0, {"few": ["toy1"]}), (7_260.0, {"few": []})]))
     snapshot = log.state.snapshot()
     log.write(LogTruncated(at=0.0, held=log.state.position, last=99, rows=0))
     log.change("changing", [], log.state.position)
@@ -138,7 +151,15 @@ DECIDED = Decision(
     accept_until=120.0,
     deferred=True,
     key="shop",
-    facts=DecisionFacts((1,), Shortlist("linucb", "scan", 900, 1, 3, 1)),
+    facts=DecisionFacts(
+        (1,),
+        Shortlist("linucb", "scan", 900, 1, 3, 1),
+        exclude=("toy2",),
+        only=("toy1", "food1"),
+        counts=(WindowCount("few", 7, (3,)),),
+    ),
+    rules=("exclude", "few"),
+    relaxed=("pinned",),
     attributes={"food1": {"stock": 3.0, "brand": "Acme"}},
 )
 

@@ -83,27 +83,26 @@ def test_what_fits_is_what_has_no_fault(values: dict[str, Any]) -> None:
 def test_a_change_of_attributes_alone_leaves_all_that_is_made_of_features() -> None:
     log = opened()
     state = log.state
-    before, changes, moved = made_of_features(state), state.changes, state.attribute_changes
+    before, changes = made_of_features(state), state.changes
     log.patch("toy1", {}, {"stock": 3.0, "brand": "Acme"})
     log.upsert("toy1", {"kind": "toy"}, {"stock": 2.0})
     log.patch("toy1", {"kind": "toy"}, {"stock": 1.0})
     assert state.attributes["toy1"] == {"stock": 1.0}
     assert all(now is was for now, was in zip(made_of_features(state), before, strict=True))
     assert (state.changes, state.changed) == (changes, [])
-    assert state.attribute_changes == moved + 3
 
 
-def test_a_change_that_changes_no_attribute_moves_no_counter() -> None:
+def test_a_change_of_features_leaves_attributes_until_the_arm_goes() -> None:
     log = opened()
-    moved = log.state.attribute_changes
+    before = log.state.attributes.copy()
     log.patch("bed2", {"kind": "food"}, {"stock": 4.0})
     log.upsert("bed2", {"kind": "toy"}, {"stock": 4.0, "brand": "Acme"})
     log.upsert("toy1", {"kind": "bed"})
     log.remove("toy1")
-    assert log.state.attribute_changes == moved
+    assert log.state.attributes == before
     assert log.state.changes == 4
     log.remove("bed2")
-    assert (log.state.attributes, log.state.attribute_changes) == ({}, moved + 1)
+    assert log.state.attributes == {}
 
 
 def test_changes_of_different_values_of_an_arm_both_hold() -> None:
@@ -126,9 +125,9 @@ def test_an_upsert_replaces_all_attributes_and_removing_the_last_leaves_none() -
 def test_a_change_of_an_arm_that_was_removed_since_its_check_changes_nothing() -> None:
     log = opened()
     log.remove("toy1")
-    before = log.state.arms.copy(), log.state.changes, log.state.attribute_changes
+    before = log.state.arms.copy(), log.state.changes, log.state.attributes.copy()
     log.patch("toy1", {"kind": "toy"}, {"stock": 3.0})
-    assert (log.state.arms, log.state.changes, log.state.attribute_changes) == before
+    assert (log.state.arms, log.state.changes, log.state.attributes) == before
 
 
 def test_an_attribute_that_no_longer_fits_is_dropped_and_the_others_stay() -> None:
@@ -145,14 +144,13 @@ def test_an_attribute_that_no_longer_fits_is_dropped_and_the_others_stay() -> No
 def test_a_change_of_declarations_keeps_schema_version_and_heads() -> None:
     log = opened()
     head, version = head_of(log.state, "linucb"), log.state.schema_version
-    moved, schema = log.state.attribute_changes, log.state.schema
+    schema = log.state.schema
     declared = {"stock": "number", "brand": "text", "margin": "number"}
     log.define(shop(linucb=LINUCB) | {"attributes": declared})
     assert (log.state.schema_version, head_of(log.state, "linucb")) == (version, head)
     assert log.state.schema is schema
     assert log.state.learners["linucb"].rewards == 1
     assert log.state.attributes == {"bed2": {"stock": 4.0, "brand": "Acme"}}
-    assert log.state.attribute_changes > moved
 
 
 def test_a_snapshot_keeps_attributes_and_a_deletion_does_not() -> None:
@@ -162,9 +160,8 @@ def test_a_snapshot_keeps_attributes_and_a_deletion_does_not() -> None:
     assert restored.attributes == log.state.attributes != {}
     log.patch("toy1", {}, {"stock": 2.0})
     assert bits(replay(log.records, restored)) == bits(log.state)
-    moved = log.state.attribute_changes
     log.delete()
-    assert (log.state.attributes, log.state.attribute_changes) == ({}, moved + 1)
+    assert log.state.attributes == {}
 
 
 def test_policies_that_an_evaluation_adds_at_an_origin_leave_the_catalogue_as_it_is() -> None:

@@ -1,5 +1,6 @@
 """Looks at a log that go on where the last one stopped tell what a first look would."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace as replaced
 from hashlib import sha256
@@ -364,6 +365,7 @@ def test_decisions_that_wait_are_evaluated_once_they_count(
             await services.settlements.reward(RewardRequest(tokens[0], reward=1.0))
 
         await live(store, waiting)
+        await asyncio.sleep(1)  # the clocks of two processes differ by less
         await live(store, visits(30, seed=2))
         assert (await watcher.look()).decisions == 60
         await live(store, told)

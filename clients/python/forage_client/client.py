@@ -57,6 +57,8 @@ class Asked(TypedDict, total=False):
     context          features of the user and the moment, by name
     arms             ids, or {"id": ..., "features": {...}, "attributes": {...}}; left out: all
                      active arms
+    exclude          ids of arms that are not to be shown, such as those in the basket
+    only             ids of arms: no other of `arms` is shown; it may name some that are not there
     unit             who the decision is for; kept by the service only as a keyed hash
     top_k            how many arms to rank
     deferred         nothing is learned of it before `activate` (or a reward) says it was shown
@@ -67,6 +69,8 @@ class Asked(TypedDict, total=False):
 
     context: Mapping[str, Any]
     arms: Sequence[str | Mapping[str, Any]]
+    exclude: Sequence[str]
+    only: Sequence[str]
     unit: str
     policy: str
     experiment: str

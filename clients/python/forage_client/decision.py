@@ -14,6 +14,10 @@ ROUNDING = 1e-9
 """Largest excess over 1 that rounding may give a probability."""
 
 
+IF_EMPTY = "if_empty"
+"""Name among the rules of a decision that shows an arm in place of those that are not eligible."""
+
+
 class Ranked(NamedTuple):
     """A shown arm. propensity: chance of this arm in this slot, given the policy."""
 
@@ -32,6 +36,8 @@ class Decision(NamedTuple):
                      hold it
     slate_log_propensity   its natural logarithm, always there
     model_version    policy/version@position
+    rules            names of the rules that removed an arm or held a chance where it is
+    relaxed          names of the rules that could not hold beside others, and yielded
     error            why it is a fallback: Unreachable, Unsendable, or the service's Problem
     """
 
@@ -50,6 +56,8 @@ class Decision(NamedTuple):
     model_version: str = ""
     logged: bool = False
     deferred: bool = False
+    rules: tuple[str, ...] = ()
+    relaxed: tuple[str, ...] = ()
 
 
 def decided(answer: Json, asked: Json) -> Decision:
@@ -63,7 +71,8 @@ def decided(answer: Json, asked: Json) -> Decision:
     most = asked.get("top_k", 1)
     if not isinstance(most, (int, float)) or not 1 <= len({*arms}) == len(arms) <= most:
         raise _wrong("ranking")
-    if (given := asked.get("arms")) is not None and not {*arms} <= _ids(given):
+    rules = _names(answer, "rules")
+    if IF_EMPTY not in rules and not _are_asked_for({*arms}, asked):
         raise Unreachable(f"the answer shows an arm that was not asked for: {', '.join(arms)}")
     if (_text(answer, "arm"), _chance(answer, "propensity")) != ranking[0]:
         raise _wrong("arm")
@@ -86,7 +95,15 @@ def decided(answer: Json, asked: Json) -> Decision:
         model_version=_text(answer, "model_version"),
         logged=logged,
         deferred=asked.get("deferred") is True,
+        rules=rules,
+        relaxed=_names(answer, "relaxed"),
     )
+
+
+def _are_asked_for(arms: set[str], asked: Json) -> bool:
+    """Say whether a request allows these arms."""
+    wanted = (asked[name] for name in ("arms", "only") if asked.get(name) is not None)
+    return all(arms <= _ids(given) for given in wanted) and not arms & _ids(asked.get("exclude"))
 
 
 def _ids(arms: Any) -> set[str]:
@@ -94,6 +111,14 @@ def _ids(arms: Any) -> set[str]:
     given = arms if isinstance(arms, list) else []
     ids = (arm.get("id") if isinstance(arm, dict) else arm for arm in given)
     return {each for each in ids if isinstance(each, str)}
+
+
+def _names(answer: Json, name: str) -> tuple[str, ...]:
+    """Return a list of names; an older service leaves it out."""
+    names = answer.get(name, [])
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise _wrong(name)
+    return tuple(names)
 
 
 def _text(answer: Json, name: str) -> str:

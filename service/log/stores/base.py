@@ -44,8 +44,9 @@ class Append(Struct, frozen=True):
 class DecisionRow(Struct, frozen=True):
     """A decision to keep. Writing the same id again changes nothing.
 
-    series   what its experiment's rows are counted by (`Instant.counts`)
-    due      unix seconds from which it is due until an event settles it (None: never)
+    series    what its experiment's rows are counted by (`Instant.counts`)
+    due       unix seconds from which it is due until an event settles it (None: never)
+    exposed   its time, and what it showed by rule, where rules count it (`events.Exposed`)
     """
 
     experiment: str
@@ -53,6 +54,7 @@ class DecisionRow(Struct, frozen=True):
     series: str
     payload: bytes
     due: float | None = None
+    exposed: tuple[float, dict[str, list[str]]] | None = None
 
 
 class Mark(Struct, frozen=True):

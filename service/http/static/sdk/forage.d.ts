@@ -19,6 +19,10 @@ export interface SelectRequest {
   context?: Features;
   /** What to choose from. Left out: all active arms of the catalogue. */
   arms?: ArmChoice[];
+  /** Ids of arms that are not to be shown, such as those in the basket. */
+  exclude?: string[];
+  /** Ids of arms: no other of `arms` is shown. It may name some that are not there. */
+  only?: string[];
   /** How many arms to rank; 1. */
   topK?: number;
   /**
@@ -100,6 +104,10 @@ export interface Decided {
   /** false: the log was gone, the decision waits in the service's memory. */
   logged: boolean;
   deferred: boolean;
+  /** Names of the rules that removed an arm or held a chance where it is. */
+  rules: string[];
+  /** Names of the rules that could not hold beside others, and yielded. */
+  relaxed: string[];
   /** Until then a reward is waited for; after it the default reward is learned. ISO 8601. */
   reward_by: string;
   /** Until then a reward is accepted. ISO 8601. */

@@ -32,17 +32,20 @@ const faultOf = (reason, message, more) =>
   Object.assign(new Error(message), { reason, problem: null, ...more });
 
 /** Whether an answer is a decision on what was asked. */
-function isDecision(answer, { top_k: most = 1, arms }) {
-  const { ranking } = answer;
-  if (!Array.isArray(ranking)) return false;
+function isDecision(answer, { top_k: most = 1, arms, only, exclude = [] }) {
+  const { ranking, rules = [], relaxed = [] } = answer;
+  if (![ranking, rules, relaxed].every(Array.isArray)) return false;
   const shown = new Set(ranking.map((each) => each?.arm));
-  const ids = Array.isArray(arms) ? arms.map((each) => each?.id ?? each) : [...shown];
+  const isWanted = (arm) =>
+    !exclude.includes(arm) &&
+    [arms, only].every((some) => !Array.isArray(some) || some.map((each) => each?.id ?? each).includes(arm));
   const { experiment, policy, model_version, slate_propensity, slate_log_propensity } = answer;
   return (
-    ranking.every((each) => isText(each?.arm) && isChance(each.propensity) && ids.includes(each.arm)) &&
+    ranking.every((each) => isText(each?.arm) && isChance(each.propensity)) &&
+    (rules.includes("if_empty") || [...shown].every(isWanted)) &&
     shown.size > 0 && shown.size === ranking.length && shown.size <= most &&
     answer.arm === ranking[0].arm && answer.propensity === ranking[0].propensity &&
-    [answer.id, answer.decision_id, experiment, policy, model_version].every(isText) &&
+    [answer.id, answer.decision_id, experiment, policy, model_version, ...rules, ...relaxed].every(isText) &&
     (slate_propensity === null || isChance(slate_propensity)) &&
     Number.isFinite(slate_log_propensity) && slate_log_propensity <= ROUNDING &&
     typeof answer.logged === "boolean"
@@ -140,10 +143,10 @@ export function createForage(options) {
   }
 
   async function decide(asked) {
-    const { experiment, policy, unit, context, arms, topK, deferred = false } = asked;
+    const { experiment, policy, unit, context, arms, exclude, only, topK, deferred = false } = asked;
     const until = performance.now() + Number(asked.budgetMs);
     const left = () => until - performance.now();
-    const body = JSON.stringify({ experiment, policy, unit, context, arms, top_k: topK, deferred });
+    const body = JSON.stringify({ experiment, policy, unit, context, arms, exclude, only, top_k: topK, deferred });
     const sent = JSON.parse(body);
     const key = asked.idempotencyKey ?? random();
     if (!isText(key)) throw new TypeError("idempotencyKey is no string");
@@ -153,6 +156,8 @@ export function createForage(options) {
       try {
         const answer = await post("/select", body, (each) => isDecision(each, sent), left(), more, false);
         return {
+          rules: [],
+          relaxed: [],
           ...answer,
           arms: answer.ranking.map((each) => each.arm),
           decision: answer.decision_id,

@@ -61,6 +61,7 @@ export function explained(of) {
       h("div", { class: "fact wide" }, h("dt", {}, "Id"), h("dd", {}, h("code", {}, of.id))),
     ),
     context(of.context),
+    rules(of),
     notes(of),
     h("h3", {}, "Candidates"),
     list.node,
@@ -87,6 +88,29 @@ function brief(value) {
   return typeof value === "number" ? figure(value) : String(value);
 }
 
+/** What rules did, in sentences, after the names of those that held. */
+function rules(of) {
+  if (!of.said.length) return null;
+  return [
+    h("h3", {}, "Rules"),
+    h(
+      "ul",
+      { class: "chips" },
+      of.rules.map((name) => h("li", {}, h("b", {}, name))),
+      of.relaxed.map((name) => h("li", {}, h("b", {}, name), " yielded")),
+    ),
+    sentences(of.said),
+  ];
+}
+
+function sentences(texts) {
+  return h(
+    "ul",
+    { class: "notes" },
+    texts.map((each) => h("li", {}, each)),
+  );
+}
+
 function notes(of) {
   const said = [];
   said.push(
@@ -99,11 +123,7 @@ function notes(of) {
       "The head has learned since: means, widths and shares of draws are those of now; propensities are those of then.",
     );
   if (of.activated === false) said.push("Deferred: it has not been shown yet.");
-  return h(
-    "ul",
-    { class: "notes" },
-    said.map((each) => h("li", {}, each)),
-  );
+  return sentences(said);
 }
 
 function candidates(ranked, shown) {
