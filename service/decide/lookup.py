@@ -180,7 +180,7 @@ class Lookups:
             ids = lookup.candidates.ids
             self._tries.show(lookup.learner, [ids[index] for index in shown])
         plan = lookup.ruled.plan
-        return plan and self._windows.show(lookup.state, plan, lookup.at, shown)
+        return plan and self._windows.show(lookup.state, lookup.id, plan, lookup.at, shown)
 
     def _identity(self, state: State, key: str | None, at: float) -> tuple[str, int]:
         """Return id and seed of a decision. A key determines both, so that two processes that have

@@ -1,13 +1,14 @@
-"""Windows as this process sees them: what the log counted at first, and what it showed since.
+"""Windows as this process sees them: what the log has counted, and what it has shown itself since.
 
-Shares are paced by each process on its own decisions. A count that several processes share is never
-passed: each shows no more than the part that it has leased, in the log, of what is left.
+What other processes have shown and not logged yet, it cannot see: for shares that is little, since
+they are paced. A count that several processes share is never passed: each shows no more than the
+part that it has leased, in the log, of what is left.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from math import ceil
-from weakref import WeakKeyDictionary
 
 from service.clock import Clock
 from service.errors import StoreError
@@ -23,32 +24,39 @@ from service.state.rulebook import RuleBook
 LEASED = 0.1
 """Part of what is left of a count that a process asks for at once."""
 
+AHEAD_SECONDS = 60.0
+"""Seconds by which a decision may be older than one that the log has counted, and still count."""
+
 ASKED_AGAIN_SECONDS = 1.0
 """Seconds after which a process asks again for what it did not get."""
 
 
 class _Shown:
-    """What this process has shown of one experiment, under one rulebook.
+    """What this process has shown of one experiment.
 
-    exposure   begins with what the log held
+    ahead      its decisions that the log has not counted yet, by id: time and labels
+    exposure   what the log has counted, and these
+    seen       the counts of the log that `exposure` began with: a rulebook, and `Exposure.added`
     own        of counts that are leased: what this process showed in a window, by rule, number of
                the window, and label
     asked      until when an answer to the last question about a rule is waited for
     """
 
-    def __init__(self, rulebook: RuleBook, exposure: Exposure) -> None:
-        self.rulebook, self.exposure = rulebook, exposure
+    def __init__(self) -> None:
+        self.ahead: dict[str, tuple[float, ShownByRule]] = {}
+        self.exposure = Exposure()
+        self.seen: tuple[RuleBook, int] | None = None
         self.own: dict[tuple[str, int], dict[str, int]] = {}
         self.asked: dict[str, float] = {}
 
 
 class Windows:
-    """Counts what this process shows, from when it first decides. A restart begins with what the
-    log holds by then."""
+    """Counts what this process shows, until the log has counted it."""
 
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log, self._clock = log, clock
-        self._of = WeakKeyDictionary[State, _Shown]()
+        self._of = dict[str, _Shown]()
+        log.committer.on_counted = self._forget
 
     def counts(self, state: State, plan: Plan, at: float) -> tuple[WindowCount, ...]:
         """Return the counts that the limits of a decision depend on. at: its time (unix
@@ -62,9 +70,12 @@ class Windows:
             found.append(WindowCount(each.name, decisions, counts))
         return tuple(found)
 
-    def show(self, state: State, plan: Plan, at: float, arms: Sequence[int]) -> ShownByRule:
+    def show(
+        self, state: State, id: str, plan: Plan, at: float, arms: Sequence[int]
+    ) -> ShownByRule:
         """Count a decision. arms: places of those shown. Return what the log is to count."""
         shown, labels = self._shown(state), plan.shown(arms)
+        shown.ahead[id] = at, labels
         shown.exposure.add(at, labels)
         for each in plan.paced:
             if each.declared.count is not None:
@@ -74,14 +85,26 @@ class Windows:
         return labels
 
     def _shown(self, state: State) -> _Shown:
-        known = self._of.get(state)
-        if known is not None and known.rulebook is state.rulebook:
-            return known
-        shown = self._of[state] = _Shown(state.rulebook, state.exposure.copy())
-        if known is not None:
-            shown.exposure.keep(known.exposure)
-            shown.own = known.own
+        shown = self._of.setdefault(state.name, _Shown())
+        counted = state.rulebook, state.exposure.added
+        if shown.seen != counted:
+            shown.seen, shown.exposure = counted, state.exposure.copy()
+            for at, labels in shown.ahead.values():
+                shown.exposure.add(at, labels)
         return shown
+
+    def _forget(self, experiment: str, ids: Sequence[str]) -> None:
+        """Forget decisions that the log has counted, and those long before them, which it never
+        will: their callers had gone, or there was no room for them in memory."""
+        shown = self._of.get(experiment)
+        if shown is None:
+            return
+        known = [shown.ahead.pop(each) for each in ids if each in shown.ahead]
+        since = max((at for at, _ in known), default=0.0) - AHEAD_SECONDS
+        lost = list(takewhile(lambda each: shown.ahead[each][0] < since, shown.ahead))
+        for each in lost:
+            del shown.ahead[each]
+        shown.seen = None
 
     # -- leases --------------------------------------------------------------------------------
 

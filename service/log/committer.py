@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -74,6 +74,7 @@ class Committer:
     Where the log is gone or slow, decisions are answered without it, and wait in memory. Once it is
     back, they share the commits of the live traffic until all are written.
 
+    on_counted  is told of decisions of an experiment, by id, that the log counts from now on
     degraded    the store fails commits at present, or the reads of a fold
     slow        a decision timed out waiting for the commit under way
     under_way   the commit; done when it has ended
@@ -100,6 +101,7 @@ class Committer:
         self._restoring = asyncio.Lock()
         self._closing = False
         self._fault: Exception | None = None
+        self.on_counted: Callable[[str, Sequence[str]], None] = _ignore
         self.degraded = self.slow = False
         self.under_way: asyncio.Future[None] | None = None
 
@@ -378,6 +380,10 @@ class Committer:
             for pending, _ in own:
                 self._fail(pending, fault)
             return
+        for pending, _ in own:
+            if isinstance(pending.event, Exposed):
+                counted = [decision for decision, _, _ in pending.event.decisions]
+                self.on_counted(pending.entry.experiment, counted)
         stopped = replica.quarantine
         for pending, result in own:
             if (
@@ -455,6 +461,8 @@ class Committer:
             await self._store.commit([*rows, *(entry for entry, _ in _exposures(rows))])
             for row in rows:
                 self._unlogged.drop(row)
+        for name in {row.experiment for row in rows if row.exposed is not None}:
+            self.on_counted(name, [row.id for row in rows if row.experiment == name])
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -473,6 +481,10 @@ class Committer:
                 logger.error("%d answered decisions are lost to the log", len(self._unlogged))
 
 
+def _ignore(experiment: str, ids: Sequence[str]) -> None:
+    """Do nothing with decisions that are counted."""
+
+
 def _entry_of(logged: Submission) -> Append | DecisionRow:
     return logged if isinstance(logged, DecisionRow) else logged[0]
 
@@ -480,13 +492,13 @@ def _entry_of(logged: Submission) -> Append | DecisionRow:
 def _exposures(rows: Iterable[DecisionRow]) -> list[tuple[Append, Exposed]]:
     """Return an event, and its entry, for each experiment with rows that rules count: the log has
     rows and counts, or neither."""
-    counted = dict[str, list[tuple[float, dict[str, list[str]]]]]()
+    counted = dict[str, list[tuple[str, float, dict[str, list[str]]]]]()
     for row in rows:
         if row.exposed is not None:
-            counted.setdefault(row.experiment, []).append(row.exposed)
+            counted.setdefault(row.experiment, []).append((row.id, *row.exposed))
     found = list[tuple[Append, Exposed]]()
     for name, decisions in counted.items():
-        event = Exposed(at=max(at for at, _ in decisions), decisions=decisions)
+        event = Exposed(at=max(at for _, at, _ in decisions), decisions=decisions)
         found.append((Append(name, encode_event(event), {}), event))
     return found
 

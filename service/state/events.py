@@ -139,10 +139,10 @@ class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected"):
 
 
 class Exposed(Event, frozen=True, kw_only=True, tag="Exposed"):
-    """What the decisions of one commit showed, for rules that count it in windows: the time of each
-    decision, and the labels of what it showed by rule."""
+    """What the decisions of one commit showed, for rules that count it in windows: id and time of
+    each decision, and the labels of what it showed by rule."""
 
-    decisions: list[tuple[float, dict[str, list[str]]]]
+    decisions: list[tuple[str, float, dict[str, list[str]]]]
 
 
 class Leased(Event, frozen=True, kw_only=True, tag="Leased"):

@@ -70,9 +70,13 @@ ShownByRule = dict[str, list[str]]
 
 
 class Exposure:
-    """The present window of each rule that has one."""
+    """The present window of each rule that has one.
+
+    added   decisions so far: while it stays, so do all counts
+    """
 
     def __init__(self) -> None:
+        self.added = 0
         self._rules: dict[str, DeclaredRule] = {}
         self.windows: dict[str, Window] = {}
 
@@ -90,6 +94,7 @@ class Exposure:
 
     def add(self, at: float, shown: ShownByRule) -> None:
         """Add a decision that was made at a time (unix seconds)."""
+        self.added += 1
         for name, labels in shown.items():
             if (window := self.windows.get(name)) is not None:
                 window.add(at, labels)
@@ -99,12 +104,6 @@ class Exposure:
         window, declared = self.windows.get(rule), self._rules.get(rule)
         if window is not None and declared is not None and declared.count is not None:
             window.lease(at, process, asked, declared.count)
-
-    def keep(self, before: "Exposure") -> None:
-        """Keep the counts of rules that are the same as before."""
-        for name, window in before.windows.items():
-            if name in self.windows and self._rules[name] == before._rules[name]:
-                self.windows[name] = window
 
     def copy(self) -> "Exposure":
         found = Exposure()

@@ -163,7 +163,7 @@ class State:
             case Leased():
                 self.exposure.lease(event.at, event.rule, event.process, event.asked)
             case Exposed():
-                for at, shown in event.decisions:
+                for _, at, shown in event.decisions:
                     self.exposure.add(at, shown)
 
     def catch_up(

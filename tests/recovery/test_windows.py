@@ -67,10 +67,10 @@ class Load:
                     client.post("/reward", json=body)
 
 
-def logged(url: str) -> tuple[list[Decision], list[tuple[float, dict[str, list[str]]]]]:
+def logged(url: str) -> tuple[list[Decision], list[tuple[str, float, dict[str, list[str]]]]]:
     """The rows in their order, and what the events count of them."""
 
-    async def read() -> tuple[list[Decision], list[tuple[float, dict[str, list[str]]]]]:
+    async def read() -> tuple[list[Decision], list[tuple[str, float, dict[str, list[str]]]]]:
         store = open_store(url, readonly=True)
         await store.open()
         try:
@@ -106,13 +106,13 @@ def test_killed_under_load_counts_are_those_of_the_rows(kills: int, tmp_path: Pa
         assert serving.stop() == 0
         rows, counted = logged(url)
         assert len(rows) == len(counted) >= load.answered
-        assert Counter(row.at for row in rows) == Counter(at for at, _ in counted)
+        assert [row.id for row in rows] == [decision for decision, _, _ in counted]
         shown = Counter(row.shown[0].arm for row in rows)
-        assert shown["best"] == sum(len(each["most"]) for _, each in counted)
+        assert shown["best"] == sum(len(each["most"]) for _, _, each in counted)
         exposure = folded(url, "shop").exposure
         assert exposure.windows["most"].decisions == (len(rows) - 1) % WINDOW + 1
         assert exposure.windows["most"].shown.get("best", 0) == sum(
-            len(each["most"]) for _, each in counted[-exposure.windows["most"].decisions :]
+            len(each["most"]) for _, _, each in counted[-exposure.windows["most"].decisions :]
         )
         assert shown["poor"] <= 60
         assert max(window["best"] for window in windows([row.shown[0].arm for row in rows])) <= 75

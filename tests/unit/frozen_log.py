@@ -106,7 +106,8 @@ def written() -> tuple[Log, Snapshot]:
         log.stage(policy, lag=3)
         log.activate(policy)
     log.write(Leased(at=7_200.0, rule="few", process="a", asked={"toy1": 5}))
-    log.write(Exposed(at=7_260.0, decisions=[(7_250.0, {"few": ["toy1"]}), (7_260.0, {"few": []})]))
+    shown = [("a", 7_250.0, {"few": ["toy1"]}), ("b", 7_260.0, {"few": list[str]()})]
+    log.write(Exposed(at=7_260.0, decisions=shown))
     snapshot = log.state.snapshot()
     log.write(LogTruncated(at=0.0, held=log.state.position, last=99, rows=0))
     log.change("changing", [], log.state.position)

@@ -227,7 +227,7 @@ def counted(rows: Sequence[bytes], events: Sequence[Any]) -> tuple[int, int]:
         shown["most"]
         for event in events
         if isinstance(event, Exposed)
-        for _, shown in event.decisions
+        for _, _, shown in event.decisions
     ]
     return in_rows, sum(each == ["best"] for each in labels)
 
