@@ -209,7 +209,8 @@ class Settings(BaseSettings):
     )
     trim_seconds: PositiveFloat = Field(60.0, description="Time between two trimmings.")
     evaluation_seconds: PositiveFloat = Field(
-        120.0, description="Longest that an evaluation or a verdict asked for over HTTP may take."
+        120.0,
+        description="Longest that an evaluation, a verdict or prices of rules over HTTP may take.",
     )
     evaluation_queue: PositiveInt = Field(
         4, description="Evaluations, and verdicts, that may wait while another runs."

@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a policy's present settings: a position of the log, and unix seconds."""
+    """Start of present settings, of a policy or a rule: a position of the log, and unix seconds."""
 
     position: int
     at: float
@@ -144,4 +144,20 @@ class Definitions:
         for name, reset in self._resets:
             if name in starts and reset.position > starts[name].position:
                 starts[name] = reset
+        return starts
+
+    def rule_starts(self) -> dict[str, Start]:
+        """Return where each rule began as it is now: at its last change, or that of `measure`, of
+        the features or of the reward rules."""
+        starts, before = dict[str, Start](), dict[str, object]()
+        for each in self._held:
+            definition = each.definition
+            common = each.schema_version, definition.reward, definition.rules.measure
+            now = {name: (rule, *common) for name, rule in definition.rules.named.items()}
+            own = Start(each.position, each.at)
+            starts = {
+                name: starts[name] if before.get(name) == rule else own
+                for name, rule in now.items()
+            }
+            before = {**now}
         return starts

@@ -55,7 +55,7 @@ Array = npt.NDArray[np.float64]
 IntegerArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-HISTORY_LAYOUT = 1
+HISTORY_LAYOUT = 2
 """Number of the layout of a kept history. Raise it with every change of what `DecisionHistory`
 keeps."""
 
@@ -67,6 +67,10 @@ DAMAGED_ROWS = "their rows are damaged"
 OPEN = "their reward may still come, or one before them is waited for"
 REPEATED = f"their visitors had made {MOST_ROWS} before that count"
 BEFORE_ORIGIN = "made before the log's origin, of which the events were trimmed"
+
+MOST_RULES = 63
+"""Most rules, by their names, of which a history knows when they were off: one bit each of a signed
+number."""
 
 IS_DEFERRED, IS_IMPORTED, LACKS_PROBABILITIES = 1, 2, 4
 """Flags of a decision: not shown before its activation; of another system; imported without the
@@ -124,6 +128,7 @@ class Decisions:
     schema             the version of the features
     slots              arms shown
     flags              IS_DEFERRED, IS_IMPORTED, LACKS_PROBABILITIES
+    off                rules that were off, a bit each by their places in the rules of the history
     """
 
     number: IntegerArray
@@ -136,6 +141,7 @@ class Decisions:
     schema: IntegerArray
     slots: IntegerArray
     flags: IntegerArray
+    off: IntegerArray
 
     def __len__(self) -> int:
         return len(self.number)
@@ -154,6 +160,7 @@ class DecisionHistory:
     """What was read of a log.
 
     names        of policies, each with its place
+    rules        names of those that were ever off, each with its place: the first MOST_RULES
     definitions  those that held, and the resets of policies
     arms         the numbers of all arms shown, decision by decision (`key_of`)
     shown        the first slots of decisions against their propensities
@@ -168,10 +175,11 @@ class DecisionHistory:
     def __init__(self) -> None:
         self.began = ""
         self.place = LogPlace()
-        self.definitions, self.names = Definitions(), dict[str, int]()
+        self.definitions = Definitions()
+        self.names, self.rules = dict[str, int](), dict[str, int]()
         self._rows = Growing(
             number="q", position="q", at="d", reward_by="d", chance="d", unit="q", policy="i",
-            schema="i", slots="i", flags="b",
+            schema="i", slots="i", flags="b", off="q",
         )  # fmt: skip
         self._arms = array("q")
         self._settled = Growing(key="q", value="d", position="q")
@@ -292,12 +300,19 @@ class DecisionHistory:
             decision.schema_version,
             len(decision.shown),
             IS_DEFERRED * decision.deferred + IS_IMPORTED * imported + LACKS_PROBABILITIES * alone,
+            sum(1 << place for place in map(self._rule_place, decision.facts.off) if place >= 0),
         )
         for shown in decision.shown:
             self._arms.append(key_of(decision.id, shown.arm))
         held = self.definitions and position >= max(self.begins, self.definitions.since)
         if held and not imported:
             self.shown.add(decision)
+
+    def _rule_place(self, name: str) -> int:
+        """Return the place of a rule, or -1 where MOST_RULES others have one."""
+        if len(self.rules) == MOST_RULES:
+            return self.rules.get(name, -1)
+        return self.rules.setdefault(name, len(self.rules))
 
     # -- checkpoints ---------------------------------------------------------------------------
 
@@ -308,6 +323,7 @@ class DecisionHistory:
             "place": msgspec.to_builtins(self.place),
             "definitions": self.definitions.dump(),
             "names": list(self.names),
+            "rules": list(self.rules),
             "shown": list(self.shown.counts.names),
             "unreadable": self.unreadable,
             "begins": self.begins,
@@ -331,6 +347,7 @@ class DecisionHistory:
         found.place = msgspec.convert(meta["place"], LogPlace)
         found.definitions = Definitions.restored(meta["definitions"])
         found.names = {name: place for place, name in enumerate(meta["names"])}
+        found.rules = {name: place for place, name in enumerate(meta["rules"])}
         found._rows.restore(part(arrays, "rows."))
         found._settled.restore(part(arrays, "settled."))
         found._arms.frombytes(arrays["arms"].tobytes())

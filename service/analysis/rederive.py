@@ -15,7 +15,7 @@ from service.bandits.candidates import Candidates
 from service.bandits.constraints.slots import SlateLimits
 from service.bandits.rules import Scores, Slate
 from service.decide.scoring import decide
-from service.decide.traffic import chances_of, winner
+from service.decide.traffic import chances_of, rules_off, winner
 from service.definition.rules import EXCLUDE, IF_EMPTY, ONLY
 from service.errors import Invalid, NoEligibleArm
 from service.features.attributes import attribute_faults
@@ -122,7 +122,7 @@ def limits_of(state: State, decision: Decision, candidates: Candidates) -> Slate
         if decision.arms != [state.rulebook.if_empty]:
             raise NoEligibleArm(IF_EMPTY, len(decision.arms))
         return None
-    situation = Situation(decision.context, decision.at, facts.exclude, facts.only)
+    situation = Situation(decision.context, decision.at, facts.exclude, facts.only, facts.off)
     inline = {
         arm: {**values, **decision.attributes.get(arm, {})}
         for arm, values in decision.inline.items()
@@ -260,6 +260,7 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
     chances = chances_of(state.learners)
     reward_by = decision.at + rewards.wait_seconds
     version = f"{learner.name}/{learner.active.number}@{state.position}"
+    sticky = decision.unit or decision.id
     named = decision.assignment == 1.0  # the request named its policy, or there is one alone
     fields: dict[str, tuple[object, object]] = {
         "model_version": (decision.model_version, version),
@@ -268,9 +269,10 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
         "reward_by": (decision.reward_by, reward_by),
         "accept_until": (decision.accept_until, reward_by + rewards.accept_seconds),
         "assignment": (decision.assignment, 1.0 if named else chances.get(learner.name, 0.0)),
+        "rules that are off": (decision.facts.off, rules_off(state, sticky)),
     }
     if not named:
-        drawn = winner(state.name, decision.unit or decision.id, chances)
+        drawn = winner(state.name, sticky, chances)
         fields["policy that was drawn"] = decision.policy, drawn
     if (shortlist := decision.facts.shortlist) is not None:
         fields["policy of the shortlist"] = shortlist.policy, learner.name

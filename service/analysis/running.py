@@ -26,19 +26,22 @@ LONGEST_LINE = 2**26
 ERROR_CHARACTERS = 2_000
 """Last characters of a failed process's errors, which the log keeps."""
 
+LogQuestion = Literal["verdict", "rules"]
+"""What can be asked of the log of an experiment beside an evaluation."""
+
 RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 
 class Question(msgspec.Struct):
     """Standard input of `service.analysis.worker`.
 
-    request      None asks for the verdict of the experiment
+    asks         an evaluation, or the verdict or the prices of rules of the experiment
     checkpoints  folder of what earlier looks have read; None: there is none
     """
 
     store: str
     experiment: str
-    request: EvaluationRequest | None = None
+    asks: EvaluationRequest | LogQuestion
     checkpoints: str | None = None
 
 
@@ -154,7 +157,7 @@ class EvaluationWorker:
         """The most that may run or wait."""
         return 1 + self._most
 
-    def begin(self, experiment: str, request: EvaluationRequest | None = None) -> Run:
+    def begin(self, experiment: str, asks: EvaluationRequest | LogQuestion) -> Run:
         """Start a process once those that wait have ended. Raises Busy where too many wait, Invalid
         where no other process can read the log."""
         if self._store.startswith("memory"):
@@ -162,17 +165,15 @@ class EvaluationWorker:
         if len(self._runs) >= self.places:
             waiting = f"{self._most} wait already (FORAGE_EVALUATION_QUEUE)"
             raise Busy(f"one runs and {waiting}: ask again when one has ended", RETRY_AFTER_S)
-        question = msgspec.json.encode(
-            Question(self._store, experiment, request, self._checkpoints)
-        )
+        question = msgspec.json.encode(Question(self._store, experiment, asks, self._checkpoints))
         run = Run(lambda run: self._in_turn(run, question), self._clock)
         self._runs.append(run)
         run.task.add_done_callback(lambda _: self._runs.remove(run))
         return run
 
-    async def run(self, experiment: str, request: EvaluationRequest | None = None) -> bytes:
+    async def run(self, experiment: str, asks: EvaluationRequest | LogQuestion) -> bytes:
         """Return the answer as JSON. Raises as `begin` and as the task of a `Run`."""
-        return await self.begin(experiment, request).task
+        return await self.begin(experiment, asks).task
 
     async def close(self) -> None:
         """Cancel all runs, at once: the end of one would start the next."""

@@ -4,13 +4,11 @@ from collections import Counter
 
 import numpy as np
 
-from service.analysis import sample_ratio
 from service.analysis import verdict_sentences as sentences
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.definitions import Definitions, Start
 from service.analysis.history import REPEATED, read_history
 from service.analysis.outcomes import Outcomes, outcomes_of
-from service.analysis.sample_ratio import Mismatch
 from service.analysis.sequences import (
     Array,
     ConfidenceSequence,
@@ -62,7 +60,7 @@ async def verdict_on(
         state, sentence = sentences.of_all(uplifts, means)
     repeats = max((each.repeats for each in uplifts), default=0)
     left_out = outcomes.left_out + Counter({REPEATED: repeats})
-    mismatch = _mismatch(outcomes)
+    mismatch = outcomes.mismatch()
     if mismatch is not None and uplifts:
         state, sentence = "refused", sentences.of_mismatch(mismatch)
     return Verdict(
@@ -89,12 +87,6 @@ def _refusal(definition: Definition, starts: dict[str, Start]) -> str:
     return sentences.NO_DEFAULT if definition.reward.default is None else ""
 
 
-def _mismatch(outcomes: Outcomes) -> Mismatch | None:
-    alpha = sample_ratio.FALSE_ALARM_CHANCE / len(outcomes.drawn)
-    found = [counts.mismatch(what, alpha) for what, counts in outcomes.drawn.items()]
-    return next(filter(None, found), None)
-
-
 class _Judge:
     """Judge of the policies of one experiment. starts: of the policies that share the traffic, the
     control among them."""
@@ -105,11 +97,8 @@ class _Judge:
         self._outcomes, self._definitions = outcomes, definitions
         self._control, self._starts = control, starts
         self._rules = definitions.latest.reward
-        low, high = (
-            end(limit, limit * outcomes.slots)
-            for end, limit in zip((min, max), self._rules.limits, strict=True)
-        )
-        self._limits, self._span = (low, high), high - low
+        self._limits = low, high = outcomes.limits(self._rules)
+        self._span = high - low
 
     def uplifts(self) -> list[Uplift]:
         """Return the uplift of each policy, and of all together where there are several; none

@@ -88,10 +88,14 @@ class Verdict(BaseModel):
     left_out: dict[str, int] = Field(description="Decisions that do not count, by reason.")
 
 
-class DatedVerdict(Verdict):
-    """A verdict that a service remembers for a while."""
+class DatedAnswer(BaseModel):
+    """An answer that a service remembers for a while."""
 
     as_of: str = Field(description="Time at which the log was read.")
     next_at: str | None = Field(
         description="Time from which a request reads it again; null: once the experiment changes."
     )
+
+
+class DatedVerdict(DatedAnswer, Verdict):
+    """A verdict that a service remembers for a while."""

@@ -51,18 +51,24 @@ class UpliftForecast:
     def sentence(self) -> str:
         if not self._each:
             return "every decision has earned the same"
+        ahead = self.ahead()
+        if ahead is None:
+            return f"an uplift of {100 * FORECAST_UPLIFTS[-1]:g} percent would have shown"
+        size, needed = ahead
+        seconds = (needed - self._count) / self._rate
+        when = (
+            "after more than a year" if seconds > LONGEST_FORECAST else f"in about {_long(seconds)}"
+        )
+        return f"at today's rate an uplift of {100 * size:g} percent would show {when}"
+
+    def ahead(self) -> tuple[float, float] | None:
+        """Return the largest of FORECAST_UPLIFTS that would not have shown yet, and after how many
+        decisions it would; None: each would have."""
         for size in FORECAST_UPLIFTS:
-            more = self._needed(size * self._unit) - self._count
-            if more > 0:
-                would = f"an uplift of {100 * size:g} percent would show"
-                seconds = more / self._rate
-                when = (
-                    "after more than a year"
-                    if seconds > LONGEST_FORECAST
-                    else f"in about {_long(seconds)}"
-                )
-                return f"at today's rate {would} {when}"
-        return f"an uplift of {100 * FORECAST_UPLIFTS[-1]:g} percent would have shown"
+            needed = self._needed(size * self._unit)
+            if needed > self._count:
+                return size, needed
+        return None
 
     def _needed(self, difference: float) -> float:
         """Decisions after which the interval is as wide as a difference, to either side."""

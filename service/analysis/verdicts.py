@@ -1,17 +1,19 @@
-"""Verdicts and the values of shadows, for a service: remembered for a while, since each reads the
-whole log."""
+"""Verdicts, prices of rules and the values of shadows, for a service: remembered for a while, since
+each reads the whole log."""
 
 import asyncio
 import logging
 from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
+from typing import Literal
 
 import msgspec
 
 from service.analysis.request import EvaluationRequest
-from service.analysis.running import EvaluationWorker
+from service.analysis.running import EvaluationWorker, LogQuestion
 from service.clock import iso
+from service.definition.experiment import Definition
 from service.errors import Invalid, Refused, StoreError
 from service.log.log import Log
 from service.state.fold import State
@@ -47,20 +49,28 @@ class _Fit(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Fit).decode
 
 
+_Asked = tuple[str, LogQuestion | Literal["shadows"]]
+"""An experiment, and what is asked of it."""
+
+
 class Verdicts:
     def __init__(
         self, verdict: EvaluationWorker, shadows: EvaluationWorker, log: Log, telemetry: Telemetry
     ) -> None:
         self._verdict, self._shadows = verdict, shadows
         self._log, self._telemetry = log, telemetry
-        self._kept = dict[tuple[str, bool], _Kept]()
-        self._asking = defaultdict[tuple[str, bool], asyncio.Lock](asyncio.Lock)
+        self._kept = dict[_Asked, _Kept]()
+        self._asking = defaultdict[_Asked, asyncio.Lock](asyncio.Lock)
 
     async def of(self, state: State) -> bytes:
         """Return the verdict of an experiment as JSON. Raises as `Worker.run`."""
-        answer = await self._answer(state, self._verdict)
+        answer = await self._answer(state, self._verdict, "verdict")
         self._telemetry.mismatched[state.name] = not _decode(answer).fits
         return answer
+
+    async def rules(self, state: State) -> bytes:
+        """Return what each rule of an experiment costs as JSON. Raises as `Worker.run`."""
+        return await self._answer(state, self._verdict, "rules")
 
     async def shadows(self, state: State) -> bytes:
         """Return an evaluation of the shadows of an experiment as JSON. Raises as `Worker.run`."""
@@ -68,26 +78,24 @@ class Verdicts:
         return await self._answer(state, self._shadows, request)
 
     async def _answer(
-        self, state: State, worker: EvaluationWorker, request: EvaluationRequest | None = None
+        self, state: State, worker: EvaluationWorker, asks: EvaluationRequest | LogQuestion
     ) -> bytes:
-        clock, key = self._telemetry.clock, (state.name, request is None)
+        clock = self._telemetry.clock
+        key: _Asked = state.name, "shadows" if isinstance(asks, EvaluationRequest) else asks
         async with self._asking[key]:
             kept, began = self._kept.get(key), clock.monotonic()
             if kept is None or kept.revision != state.revision or kept.until < began:
                 as_of = clock.time()
                 answer: bytes | Invalid
                 try:
-                    answer = await worker.run(state.name, request)
+                    answer = await worker.run(state.name, asks)
                 except Invalid as fault:
                     answer = fault
                 ended = clock.monotonic()
                 until = ended + max(FRESH_SECONDS, TIMES * (ended - began))
-                definition = state.definition
-                if isinstance(answer, bytes) and not (
-                    definition.control if request is None else definition.shadows
-                ):
-                    until = inf  # until the definition names one
-                if isinstance(answer, bytes) and request is None:
+                if isinstance(answer, bytes) and not _changes(state.definition, asks):
+                    until = inf
+                if isinstance(answer, bytes) and not isinstance(asks, EvaluationRequest):
                     next_at = None if until == inf else iso(as_of + until - began)
                     dates = msgspec.json.encode({"as_of": iso(as_of), "next_at": next_at})
                     answer = b"%b,%b" % (answer[:-1], dates[1:])
@@ -114,3 +122,15 @@ class Verdicts:
                     logger.debug("no verdict on %s: %s", state.name, fault)
                 except Exception:  # the other experiments, and the next hour, have theirs
                     logger.exception("no verdict on %s", state.name)
+
+
+def _changes(definition: Definition, asks: EvaluationRequest | LogQuestion) -> bool:
+    """Say whether an answer may become another one while the definition stays as it is."""
+    match asks:
+        case "verdict":
+            return definition.control is not None
+        case "rules":
+            timed = any(rule.timed for rule in definition.rules.named.values())
+            return timed or bool(definition.rules.measured)
+        case _:
+            return bool(definition.shadows)

@@ -1,5 +1,5 @@
-"""One evaluation, or one verdict, in a process of its own: the question on standard input, lines of
-progress and the result on standard output.
+"""One evaluation, one verdict, or the prices of rules, in a process of its own: the question on
+standard input, lines of progress and the result on standard output.
 
 The store's address may hold a password: on standard input no list of processes shows it.
 """
@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import msgspec
+from pydantic import BaseModel
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.evaluate import evaluate
+from service.analysis.rule_prices import prices_of
 from service.analysis.running import (
     AnswerLine,
     ProgressLine,
@@ -39,10 +41,14 @@ async def _answer(question: Question) -> str:
     folder = question.checkpoints
     checkpoints = NOWHERE if folder is None else Checkpoints(Path(folder))
     async with reading(question.store) as store:
-        if question.request is None:
-            verdict = await verdict_on(store, question.experiment, progress, checkpoints)
-            return verdict.model_dump_json()
-        found = await evaluate(store, question.request, progress, checkpoints)
+        found: BaseModel
+        match question.asks:
+            case "verdict":
+                found = await verdict_on(store, question.experiment, progress, checkpoints)
+            case "rules":
+                found = await prices_of(store, question.experiment, progress, checkpoints)
+            case request:
+                found = await evaluate(store, request, progress, checkpoints)
         return found.model_dump_json()
 
 

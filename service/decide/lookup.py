@@ -10,7 +10,7 @@ from service.bandits.candidates import Candidates
 from service.bandits.constraints.slots import SlateLimits
 from service.decide import arms
 from service.decide.decision_times import DecisionTime, DecisionTimes
-from service.decide.ruling import as_tuple, rule, rule_catalogue, rule_shortlist
+from service.decide.ruling import rule, rule_catalogue, rule_shortlist, situation_of
 from service.decide.traffic import assign
 from service.decide.tries import Tries
 from service.decide.windows import Windows
@@ -27,6 +27,7 @@ from service.state.fold import State
 from service.state.footprint import decision_bytes
 from service.state.learner import Learner
 from service.state.rule_plan import Ruled
+from service.state.rulebook import Situation
 
 CHEAP_S = 0.0005
 """Decisions that take no longer need little memory as well."""
@@ -44,7 +45,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     inline      candidates outside the catalogue
     time        of decisions like it
     facts       what bounds the probabilities
-    at          unix seconds of the decision
+    situation   what the rules look at
     ruled       the candidates that may be shown, and their limits
     """
 
@@ -61,8 +62,13 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     seed: int
     time: DecisionTime
     facts: DecisionFacts
-    at: float
+    situation: Situation
     ruled: Ruled
+
+    @property
+    def at(self) -> float:
+        """Unix seconds of the decision."""
+        return self.situation.at
 
     @property
     def candidates(self) -> Candidates:
@@ -117,33 +123,36 @@ class Lookups:
         own, seed = self._identity(state, envelope.key, at)
         unit = None if request.unit is None else self._sealer.unit_hash(request.unit)
         learner, assignment = assign(state, request.policy, unit or own)
+        situation = situation_of(state, request, at, unit or own)
         inline, shortlist = dict[str, InlineArm](), None
         if request.arms is None and applies(state, learner):
             context = state.schema.encode_context(request.context)
             self._expect_slots(request.top_k, len(state.rows))
-            catalogue = rule_catalogue(state, request, at, self._windows)
+            catalogue = rule_catalogue(state, situation, self._windows)
             if catalogue is not None and not applies(state, learner, catalogue.candidates):
                 ruled = catalogue
             else:
                 found_arms = self._retrieval.fast_candidates(
                     state, learner, context, seed, _ids(catalogue)
                 )
-                ruled = rule_shortlist(state, request, catalogue, found_arms, at, self._windows)
+                ruled = rule_shortlist(state, situation, catalogue, found_arms, self._windows)
                 if found_arms.ids:
                     shortlist = self._retrieval.shortlist(state, learner)
         else:
             given, inline = found or arms.find(state, request.arms, self._settings.max_arms)
             context = state.schema.encode_context(request.context)
             self._expect_slots(request.top_k, len(given.ids))
-            ruled = rule(state, request, given, at, self._windows, inline)
+            ruled = rule(state, situation, given, self._windows, inline)
         candidates = ruled.candidates
         time = self._times.of(learner, len(candidates.ids), request.top_k)
         if time.seconds > CHEAP_S:
             self._expect_room(learner, len(candidates.ids), request.top_k)
-        facts = self._facts(learner, ruled, request, envelope.key, inline, shortlist)
+        facts = self._facts(
+            learner, ruled, request.top_k, situation, envelope.key, inline, shortlist
+        )
         return Lookup(
             state, state.position, request, envelope, learner, assignment, inline, context, own,
-            unit, seed, time, facts, at, ruled,
+            unit, seed, time, facts, situation, ruled,
         )  # fmt: skip
 
     async def retrieve(self, lookup: Lookup) -> Lookup:
@@ -151,21 +160,22 @@ class Lookups:
         if lookup.candidates.ids:
             return lookup
         state, learner, request = lookup.state, lookup.learner, lookup.request
-        catalogue = rule_catalogue(state, request, lookup.at, self._windows)
+        situation = lookup.situation
+        catalogue = rule_catalogue(state, situation, self._windows)
         found = await self._retrieval.candidates(
             state, learner, lookup.context, lookup.seed, _ids(catalogue)
         )
         if not found.ids:
             self._expect_slots(request.top_k, 0)
         self._expect_room(learner, len(found.ids), request.top_k)
-        ruled = rule_shortlist(state, request, catalogue, found, lookup.at, self._windows)
+        ruled = rule_shortlist(state, situation, catalogue, found, self._windows)
         shortlist = self._retrieval.shortlist(state, learner)
         key = lookup.envelope.key
         return msgspec.structs.replace(
             lookup,
             ruled=ruled,
             time=self._times.of(learner, len(found.ids), request.top_k),
-            facts=self._facts(learner, ruled, request, key, (), shortlist),
+            facts=self._facts(learner, ruled, request.top_k, situation, key, (), shortlist),
         )
 
     def find_arms(self, state: State, request: SelectRequest) -> arms.Found:
@@ -194,7 +204,8 @@ class Lookups:
         self,
         learner: Learner,
         ruled: Ruled,
-        request: SelectRequest,
+        top_k: int,
+        situation: Situation,
         key: str | None,
         outside: Container[str],
         shortlist: Shortlist | None,
@@ -205,17 +216,19 @@ class Lookups:
             facts = learner.facts(ruled.candidates, outside)
         else:
             facts = self._tries.facts(learner, ruled.candidates, outside)
-        wishes = request.only is not None or request.exclude
-        if shortlist is None and not (wishes or ruled.if_empty or ruled.counts):
+        exclude, only, off = situation.exclude, situation.only, situation.off
+        wishes = only is not None or exclude
+        if shortlist is None and not (wishes or off or ruled.if_empty or ruled.counts):
             return facts
         return msgspec.structs.replace(
             facts,
             shortlist=shortlist,
-            exclude=tuple(request.exclude),
-            only=as_tuple(request.only),
+            exclude=exclude,
+            only=only,
             if_empty=ruled.if_empty,
             counts=ruled.counts,
-            slots=min(request.top_k, len(ruled.candidates.ids)) if ruled.counts else 0,
+            slots=min(top_k, len(ruled.candidates.ids)) if ruled.counts else 0,
+            off=off,
         )
 
     def _expect_slots(self, slots: int, arms: int) -> None:

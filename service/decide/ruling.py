@@ -1,8 +1,9 @@
 """What the rules of an experiment make of a request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from service.bandits.candidates import Candidates
+from service.decide.traffic import rules_off
 from service.decide.windows import Windows
 from service.definition.rules import IF_EMPTY
 from service.definition.select_request import InlineArm, SelectRequest
@@ -12,24 +13,31 @@ from service.state.rule_plan import Ruled
 from service.state.rulebook import Situation
 
 
+def situation_of(state: State, request: SelectRequest, at: float, sticky: str) -> Situation:
+    """Return what rules look at in a request at a time (unix seconds). sticky: as `rules_off` takes
+    it."""
+    only = None if request.only is None else tuple(request.only)
+    off = rules_off(state, sticky)
+    return Situation(request.context, at, tuple(request.exclude), only, off)
+
+
 def rule(
     state: State,
-    request: SelectRequest,
+    situation: Situation,
     candidates: Candidates,
-    at: float,
     windows: Windows,
     inline: Mapping[str, InlineArm] = {},
 ) -> Ruled:
-    """Return which candidates may be shown at a time (unix seconds), and their limits. inline: the
-    candidates outside the catalogue. Raises NoEligibleArm."""
-    if not _is_ruled(state, request):
+    """Return which candidates may be shown, and their limits. inline: the candidates outside the
+    catalogue. Raises NoEligibleArm."""
+    if not _is_ruled(state, situation):
         return Ruled(candidates)
     outside = {arm: {**own.features, **own.attributes} for arm, own in inline.items()}
     try:
-        ruled = state.rule(candidates, _situation(request, at), outside)
+        ruled = state.rule(candidates, situation, outside)
         if ruled.plan is None:
             return ruled
-        return ruled.counted(windows.counts(state, ruled.plan, at))
+        return ruled.counted(windows.counts(state, ruled.plan, situation.at))
     except NoEligibleArm:
         instead = state.rulebook.if_empty
         if instead is None or instead not in state.rows:
@@ -40,37 +48,26 @@ def rule(
         return Ruled(state.candidates.choose([instead], [row]), removed=removed, if_empty=True)
 
 
-def rule_catalogue(
-    state: State, request: SelectRequest, at: float, windows: Windows
-) -> Ruled | None:
+def rule_catalogue(state: State, situation: Situation, windows: Windows) -> Ruled | None:
     """Do as `rule` for the whole catalogue; None: all of it may be shown. Raises NoEligibleArm."""
-    if not _is_ruled(state, request):
+    if not _is_ruled(state, situation):
         return None
-    return rule(state, request, state.candidates, at, windows)
+    return rule(state, situation, state.candidates, windows)
 
 
 def rule_shortlist(
     state: State,
-    request: SelectRequest,
+    situation: Situation,
     catalogue: Ruled | None,
     found: Candidates,
-    at: float,
     windows: Windows,
 ) -> Ruled:
     """Do as `rule` for some arms that were found in the catalogue. Raises NoEligibleArm."""
     if catalogue is None or not found.ids:
         return Ruled(found)
-    ruled = rule(state, request, found, at, windows)
+    ruled = rule(state, situation, found, windows)
     return ruled._replace(removed=catalogue.removed, unknown=catalogue.unknown)
 
 
-def _is_ruled(state: State, request: SelectRequest) -> bool:
-    return bool(state.rulebook or request.exclude or request.only is not None)
-
-
-def _situation(request: SelectRequest, at: float) -> Situation:
-    return Situation(request.context, at, tuple(request.exclude), as_tuple(request.only))
-
-
-def as_tuple(ids: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if ids is None else tuple(ids)
+def _is_ruled(state: State, situation: Situation) -> bool:
+    return bool(state.rulebook or situation.exclude or situation.only is not None)

@@ -1,4 +1,5 @@
-"""Which policy decides: the one that a request names, or one by its share of the traffic."""
+"""What a unit draws for good: the policy that decides, where its request names none, and the rules
+that are off for it."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,6 +9,9 @@ from service.errors import NotFound
 from service.naming import not_found, quoted
 from service.state.fold import State
 from service.state.learner import Learner
+
+RULE_DRAW = b"rule"
+"""What tells the draw of a rule from that of a policy of its name."""
 
 
 def assign(state: State, policy: str | None, sticky: str) -> tuple[Learner, float]:
@@ -56,8 +60,28 @@ def winner(experiment: str, sticky: str, chances: Mapping[str, float]) -> str:
         return next(iter(chances))
     key, best, least = experiment.encode(), "", inf
     for name, chance in chances.items():
-        digest = hashlib.blake2b(f"{name}\0{sticky}".encode(), digest_size=8, key=key).digest()
-        time = -log((int.from_bytes(digest, "big") + 0.5) / 2**64) / chance
+        time = -log(_uniform(key, name, sticky)) / chance
         if time < least:
             best, least = name, time
     return best
+
+
+def rules_off(state: State, sticky: str) -> tuple[str, ...]:
+    """Return the names of the rules that are off for a unit, in the order of the file: each that is
+    measured for a share `measure` of the units, whatever others are. A larger share leaves rules
+    off for the same units, and more. sticky: as `winner` takes it."""
+    rules = state.rulebook
+    if not rules.measured:
+        return ()
+    key, share = state.name.encode(), rules.measure
+    return tuple(
+        [name for name in rules.measured if _uniform(key, name, sticky, RULE_DRAW) < share]
+    )
+
+
+def _uniform(key: bytes, name: str, sticky: str, draw: bytes = b"") -> float:
+    """Return a number between 0 and 1, the same whenever it is asked for. draw: what tells draws of
+    one name apart."""
+    text = f"{name}\0{sticky}".encode()
+    digest = hashlib.blake2b(text, digest_size=8, key=key, person=draw).digest()
+    return (int.from_bytes(digest, "big") + 0.5) / 2**64

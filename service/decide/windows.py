@@ -49,6 +49,15 @@ class _Shown:
         self.own: dict[tuple[str, int], dict[str, int]] = {}
         self.asked: dict[str, float] = {}
 
+    def forget(self, ids: Sequence[str]) -> None:
+        """Forget decisions that the log has counted, and those long before them, which it never
+        will: their callers had gone, or there was no room for them in memory."""
+        known = [self.ahead.pop(each) for each in ids if each in self.ahead]
+        since = max((at for at, _ in known), default=0.0) - AHEAD_SECONDS
+        lost = list(takewhile(lambda each: self.ahead[each][0] < since, self.ahead))
+        for each in lost:
+            del self.ahead[each]
+
 
 class Windows:
     """Counts what this process shows, until the log has counted it."""
@@ -56,7 +65,6 @@ class Windows:
     def __init__(self, log: Log, clock: Clock) -> None:
         self._log, self._clock = log, clock
         self._of = dict[str, _Shown]()
-        log.committer.on_counted = self._forget
 
     def counts(self, state: State, plan: Plan, at: float) -> tuple[WindowCount, ...]:
         """Return the counts that the limits of a decision depend on. at: its time (unix
@@ -88,23 +96,11 @@ class Windows:
         shown = self._of.setdefault(state.name, _Shown())
         counted = state.rulebook, state.exposure.added
         if shown.seen != counted:
+            shown.forget(self._log.committer.take_counted(state.name))
             shown.seen, shown.exposure = counted, state.exposure.copy()
             for at, labels in shown.ahead.values():
                 shown.exposure.add(at, labels)
         return shown
-
-    def _forget(self, experiment: str, ids: Sequence[str]) -> None:
-        """Forget decisions that the log has counted, and those long before them, which it never
-        will: their callers had gone, or there was no room for them in memory."""
-        shown = self._of.get(experiment)
-        if shown is None:
-            return
-        known = [shown.ahead.pop(each) for each in ids if each in shown.ahead]
-        since = max((at for at, _ in known), default=0.0) - AHEAD_SECONDS
-        lost = list(takewhile(lambda each: shown.ahead[each][0] < since, shown.ahead))
-        for each in lost:
-            del shown.ahead[each]
-        shown.seen = None
 
     # -- leases --------------------------------------------------------------------------------
 

@@ -243,6 +243,9 @@ class AtMostRule(Sparse):
 
 VERBS = ("pin", "cap", "floor", "explore", "at_most")
 
+MEASURED_VERBS = ("cap", "floor", "explore", "at_most")
+"""Verbs of rules that can be left off to measure what they cost."""
+
 
 class DeclaredRule(ArmGroup):
     """One rule: eligibility (by `eligible_if`, `from`, `until`), or one of pin, cap, floor, explore
@@ -269,6 +272,9 @@ class DeclaredRule(ArmGroup):
         description="Time with its zone up to which the rule holds; of eligibility: up to which "
         "the arms may be shown.",
     )
+    always: bool | None = Field(
+        None, description="Whether it holds for all units, even where others are measured."
+    )
 
     @property
     def verb(self) -> str:
@@ -288,6 +294,12 @@ class DeclaredRule(ArmGroup):
         return None if found is None else found.count
 
     @property
+    def measurable(self) -> bool:
+        """Whether it may be left off to measure what it costs: it bounds shares or slates, and
+        neither counts showings nor holds always."""
+        return self.verb in MEASURED_VERBS and self.count is None and not self.always
+
+    @property
     def condition(self) -> str | None:
         """The segment of decisions that it holds for."""
         found = getattr(self, self.verb, None)
@@ -300,12 +312,24 @@ class DeclaredRule(ArmGroup):
             return self if self.arm is not None or self.of is not None else None
         return self.cap or self.floor
 
+    @property
+    def times(self) -> tuple[float, float]:
+        """The times (unix seconds) from which on, and up to which, it holds."""
+        begin, until = self.begin, self.until
+        return (
+            -inf if begin is None else begin.timestamp(),
+            inf if until is None else until.timestamp(),
+        )
+
+    @property
+    def timed(self) -> bool:
+        """Whether it has `from` or `until`."""
+        return self.begin is not None or self.until is not None
+
     def holds_at(self, at: float) -> bool:
         """Whether a time (unix seconds) lies within `from` and `until`."""
-        begin, until = self.begin, self.until
-        return (begin is None or begin.timestamp() <= at) and (
-            until is None or at < until.timestamp()
-        )
+        begin, until = self.times
+        return begin <= at < until
 
     @model_validator(mode="after")
     def _does_one_thing(self) -> Self:
@@ -337,11 +361,23 @@ class Rules(Sparse, extra="allow"):
         None,
         description="Arm that is shown where no arm is eligible; left out: such a request is 409.",
     )
+    measure: Annotated[float, Field(gt=0, le=0.5)] | None = Field(
+        None,
+        description="The share of units for which each `cap`, `floor`, `explore` and `at_most` is "
+        "off, to measure what it costs; left out: nothing is measured.",
+    )
 
     @property
     def named(self) -> dict[str, DeclaredRule]:
         """The rules by name, in the order of the file."""
         return self.__pydantic_extra__
+
+    @property
+    def measured(self) -> list[str]:
+        """The names of the rules that are measured, in the order of the file."""
+        if self.measure is None:
+            return []
+        return [name for name, rule in self.named.items() if rule.measurable]
 
 
 # -- checks ----------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""The routes that judge policies: by what they earned, and by what they would have earned."""
+"""The routes that judge policies and rules: by what they earned, and by what they would have
+earned."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,6 +11,7 @@ from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.jobs import Job
 from service.analysis.policies import chosen_policies
 from service.analysis.request import EvaluationRequest, Selection
+from service.analysis.rule_prices_answer import DatedRulePrices
 from service.analysis.running import RunState
 from service.analysis.verdict_answer import DatedVerdict
 from service.bandits.kinds import AnyPolicy
@@ -209,3 +211,16 @@ async def get_verdict(state: StateDep, services: ServicesDep) -> Response:
     drawn. It reads the log in a process of its own, from where the last look stopped, and is kept
     for ten times as long as that took, ten seconds at least."""
     return Response(await services.verdicts.of(state), media_type=JSON_MEDIA_TYPE)
+
+
+@router.get(
+    "/experiments/{experiment}/rules",
+    response_model=DatedRulePrices,
+    responses=problems(404, 503),
+)
+async def get_rules(state: StateDep, services: ServicesDep) -> Response:
+    """Say what each rule does, whether it holds now and what it costs: by the decisions for which
+    it was off, a share `measure` of the units, and those for which it held. It reads the log in a
+    process of its own, from where the last look stopped, and is kept for ten times as long as that
+    took, ten seconds at least."""
+    return Response(await services.verdicts.rules(state), media_type=JSON_MEDIA_TYPE)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -74,7 +74,6 @@ class Committer:
     Where the log is gone or slow, decisions are answered without it, and wait in memory. Once it is
     back, they share the commits of the live traffic until all are written.
 
-    on_counted  is told of decisions of an experiment, by id, that the log counts from now on
     degraded    the store fails commits at present, or the reads of a fold
     slow        a decision timed out waiting for the commit under way
     under_way   the commit; done when it has ended
@@ -101,7 +100,7 @@ class Committer:
         self._restoring = asyncio.Lock()
         self._closing = False
         self._fault: Exception | None = None
-        self.on_counted: Callable[[str, Sequence[str]], None] = _ignore
+        self._counted: dict[str, list[str]] = {}
         self.degraded = self.slow = False
         self.under_way: asyncio.Future[None] | None = None
 
@@ -267,6 +266,11 @@ class Committer:
         """Drop the decisions in memory that hold one of these words. Return their payloads."""
         return self._unlogged.forget(experiment, words)
 
+    def take_counted(self, experiment: str) -> list[str]:
+        """Return the ids of this process's decisions that the log has counted since the last call
+        (`Exposed`)."""
+        return self._counted.pop(experiment, [])
+
     async def drain(self) -> None:
         """Wait until all decisions that were submitted are in the log, or in memory since the log
         is gone; none is on its way between them. Raises StoreUnavailable."""
@@ -289,7 +293,7 @@ class Committer:
                 await self._wake.wait()
                 self._wake.clear()
                 self._batch, self._queue = [*self._queue, *self._unlogged_entries()], []
-                self._batch += self._counted(self._batch)
+                self._batch += self._counting(self._batch)
                 drains, self._drains = self._drains, []
                 if self._batch:
                     self.under_way = loop.create_future()
@@ -316,7 +320,7 @@ class Committer:
         return [PendingRow(row, answered, True) for row in rows if id(row) not in queued]
 
     @staticmethod
-    def _counted(batch: Sequence[Pending]) -> list[PendingEvent]:
+    def _counting(batch: Sequence[Pending]) -> list[PendingEvent]:
         """Return what counts the rows of a batch; nobody waits for it."""
         nobody: EventAnswer = asyncio.get_running_loop().create_future()
         nobody.cancel()
@@ -382,8 +386,8 @@ class Committer:
             return
         for pending, _ in own:
             if isinstance(pending.event, Exposed):
-                counted = [decision for decision, _, _ in pending.event.decisions]
-                self.on_counted(pending.entry.experiment, counted)
+                counted = self._counted.setdefault(pending.entry.experiment, [])
+                counted += [decision for decision, _, _ in pending.event.decisions]
         stopped = replica.quarantine
         for pending, result in own:
             if (
@@ -461,8 +465,9 @@ class Committer:
             await self._store.commit([*rows, *(entry for entry, _ in _exposures(rows))])
             for row in rows:
                 self._unlogged.drop(row)
-        for name in {row.experiment for row in rows if row.exposed is not None}:
-            self.on_counted(name, [row.id for row in rows if row.experiment == name])
+        for row in rows:
+            if row.exposed is not None:
+                self._counted.setdefault(row.experiment, []).append(row.id)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -479,10 +484,6 @@ class Committer:
         finally:
             if self._unlogged:
                 logger.error("%d answered decisions are lost to the log", len(self._unlogged))
-
-
-def _ignore(experiment: str, ids: Sequence[str]) -> None:
-    """Do nothing with decisions that are counted."""
 
 
 def _entry_of(logged: Submission) -> Append | DecisionRow:

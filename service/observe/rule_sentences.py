@@ -45,6 +45,7 @@ def sentences(state: State, decision: Decision) -> list[str]:
             found = [*_Sentences(state, decision, probabilities).of(name, rule)]
             said += found or [f"{quoted(name)} held chances where they are"]
     said += [f"{quoted(name)} could not hold beside others" for name in decision.relaxed]
+    said += [f"{quoted(name)} is off, to measure what it costs" for name in decision.facts.off]
     return said
 
 

@@ -71,6 +71,7 @@ class DecisionFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     if_empty    no arm was eligible, and the one that the rules name in their place was shown
     counts      of the rules with a window
     slots       that were to be shown, where there are counts, which may leave fewer; else 0
+    off         rules that were off for its unit, to measure what they cost
     """
 
     untried: tuple[int, ...] = ()
@@ -80,6 +81,7 @@ class DecisionFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     if_empty: bool = False
     counts: tuple[WindowCount, ...] = ()
     slots: int = 0
+    off: tuple[str, ...] = ()
 
 
 NO_FACTS = DecisionFacts()

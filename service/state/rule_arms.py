@@ -132,7 +132,7 @@ class ParsedRule:
         segment, eligible = declared.condition, declared.eligible_if
         self.segment = None if segment is None else parse(segment, types.context)
         self.eligible = None if eligible is None else parse(eligible, types.all)
-        self.timed = declared.begin is not None or declared.until is not None
+        self.timed = declared.timed
         group = declared.named
         self.newness = group if group is not None and group.of == NEW else None
 

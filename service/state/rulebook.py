@@ -33,12 +33,14 @@ class Situation(NamedTuple):
     context   values as sent        at     unix seconds of the decision
     exclude   arms that the request does not want
     only      arms among which it wants the choice; None: all
+    off       rules that are left off, to measure what they cost
     """
 
     context: Mapping[str, Any]
     at: float
     exclude: tuple[str, ...] = ()
     only: tuple[str, ...] | None = None
+    off: tuple[str, ...] = ()
 
 
 class RuleBook:
@@ -48,10 +50,13 @@ class RuleBook:
     verbs      of the rules, by their names: what each does
     arms       those that a rule gives a share of their own
     if_empty   the arm that is shown where none is eligible
+    measured   names of the rules that are off for a share `measure` of the units
     """
 
     def __init__(self, definition: Definition) -> None:
         types = ValueTypes(definition.features, definition.attributes)
+        self.measured = definition.rules.measured
+        self.measure = definition.rules.measure or 0.0
         self._types, self.if_empty = types, definition.rules.if_empty
         self._defaults = _defaults(definition.features)
         self._attributes = definition.attributes.keys()
@@ -146,6 +151,7 @@ class RuleBook:
             tuple([mask.tobytes() for mask in new.values()]),
             situation.exclude,
             situation.only,
+            situation.off,
         )
         found = arms.found.get(key)
         if found is None:
@@ -169,6 +175,7 @@ class RuleBook:
             rule
             for rule in self._rules
             if rule.declared.verb != "eligible"
+            and rule.name not in situation.off
             and rule.declared.holds_at(situation.at)
             and (rule.segment is None or rule.segment.evaluate(scalars).true)
         ]

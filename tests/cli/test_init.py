@@ -67,7 +67,7 @@ def test_its_rules_can_be_taken_into_use() -> None:
         section = text[text.index(f"# [{title}]") :].partition("\n\n")[0]
         text = text.replace(section, re.sub("^# ?", "", section, flags=re.MULTILINE))
     assert check(text, "shop.toml", "shop").findings == []
-    assert len(tomllib.loads(text)["rules"]) == 10
+    assert len(tomllib.loads(text)["rules"]) == 11
 
 
 def test_a_kind_that_the_template_does_not_mention_is_in_it_with_its_settings(

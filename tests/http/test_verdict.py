@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from service.analysis.request import EvaluationRequest
-from service.analysis.running import EvaluationWorker
+from service.analysis.running import EvaluationWorker, LogQuestion
 from service.analysis.verdicts import Verdicts
 from service.clock import Clock, iso
 from service.definition.experiment import Definition, load_definition
@@ -69,7 +69,7 @@ def test_a_verdict_is_kept_for_ten_times_as_long_as_it_took() -> None:
     clock, asked = Hand(), list[str]()
 
     class Slow:
-        async def run(self, experiment: str, request: None) -> bytes:
+        async def run(self, experiment: str, asks: LogQuestion) -> bytes:
             asked.append(experiment)
             clock.now += clock.takes
             return json.dumps({"number": len(asked), "fits": len(asked) > 1}).encode()
@@ -97,7 +97,7 @@ def test_a_verdict_says_when_it_was_made_and_when_the_next_one_may_be() -> None:
     clock = SetClock()
 
     class Slow:
-        async def run(self, experiment: str, request: None) -> bytes:
+        async def run(self, experiment: str, asks: LogQuestion) -> bytes:
             clock.skip(30.0)
             return b'{"fits":true}'
 
@@ -116,11 +116,11 @@ def test_a_verdict_says_when_it_was_made_and_when_the_next_one_may_be() -> None:
 
 def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_changes() -> None:
     """A console asks every ten seconds, and each answer would take a process."""
-    asked = list[EvaluationRequest | None]()
+    asked = list[EvaluationRequest | LogQuestion]()
 
     class Refusing:
-        async def run(self, experiment: str, request: EvaluationRequest | None) -> bytes:
-            asked.append(request)
+        async def run(self, experiment: str, asks: EvaluationRequest | LogQuestion) -> bytes:
+            asked.append(asks)
             return b'{"fits":true}'
 
     clock, state = SetClock(), state_with(control=None)
@@ -132,7 +132,7 @@ def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_ch
         run_virtual(verdicts.shadows(state))
         clock.skip(1e6)
     shadows = EvaluationRequest("shop", shadows=True)
-    assert asked == [None, shadows, None, shadows]
+    assert asked == ["verdict", shadows, "verdict", shadows]
 
 
 def test_a_log_that_takes_too_long_to_read_is_not_read_again_at_once() -> None:
@@ -140,7 +140,7 @@ def test_a_log_that_takes_too_long_to_read_is_not_read_again_at_once() -> None:
     asked = 0
 
     class Slow:
-        async def run(self, experiment: str, request: EvaluationRequest | None) -> bytes:
+        async def run(self, experiment: str, asks: EvaluationRequest | LogQuestion) -> bytes:
             nonlocal asked
             asked += 1
             clock.skip(120.0)
@@ -160,7 +160,7 @@ def test_a_crash_does_not_end_the_verdicts_that_nobody_asks_for() -> None:
     asked = 0
 
     class Crashing:
-        async def run(self, experiment: str, request: EvaluationRequest | None) -> bytes:
+        async def run(self, experiment: str, asks: EvaluationRequest | LogQuestion) -> bytes:
             nonlocal asked
             asked += 1
             raise RuntimeError("an evaluation failed")

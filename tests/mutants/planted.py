@@ -126,7 +126,7 @@ MUTANTS: Final = (
                 "            await self._store.commit([*rows, *(entry for entry, _ in _exposures(rows))])\n"
                 "            for row in rows:\n                self._unlogged.drop(row)\n",
                 "            for row in rows:\n                self._unlogged.drop(row)\n"
-                "            await self._store.commit(rows)\n",
+                "            await self._store.commit([*rows, *(entry for entry, _ in _exposures(rows))])\n",
             )
         ],
         ["tests/unit/test_committer.py"],
@@ -364,8 +364,8 @@ MUTANTS: Final = (
         "the sample ratio divides its error among no tests",
         [
             Edit(
-                "service/analysis/verdict.py",
-                "sample_ratio.FALSE_ALARM_CHANCE / len(outcomes.drawn)",
+                "service/analysis/outcomes.py",
+                "sample_ratio.FALSE_ALARM_CHANCE / len(self.drawn)",
                 "sample_ratio.FALSE_ALARM_CHANCE",
             )
         ],
@@ -546,7 +546,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/decide/lookup.py",
-                "            exclude=tuple(request.exclude),\n",
+                "            exclude=exclude,\n",
                 "",
             )
         ],
@@ -630,5 +630,159 @@ MUTANTS: Final = (
             )
         ],
         ["tests/unit/test_windows.py"],
+    ),
+    Mutant(
+        "a rule draws as the policy of its name",
+        [
+            Edit(
+                "service/decide/traffic.py",
+                "sticky, RULE_DRAW)",
+                "sticky)",
+            )
+        ],
+        ["tests/unit/test_measured_rules.py"],
+    ),
+    Mutant(
+        "all measured rules are off for the same units",
+        [
+            Edit(
+                "service/decide/traffic.py",
+                "_uniform(key, name, sticky, RULE_DRAW)",
+                "_uniform(key, '', sticky, RULE_DRAW)",
+            )
+        ],
+        ["tests/unit/test_measured_rules.py"],
+    ),
+    Mutant(
+        "a rule that always holds is measured",
+        [
+            Edit(
+                "service/definition/rules.py",
+                " and self.count is None and not self.always",
+                " and self.count is None",
+            )
+        ],
+        ["tests/unit/test_measured_rules.py"],
+    ),
+    Mutant(
+        "a count is measured",
+        [
+            Edit(
+                "service/definition/rules.py",
+                " and self.count is None and not self.always",
+                " and not self.always",
+            )
+        ],
+        ["tests/unit/test_measured_rules.py"],
+    ),
+    Mutant(
+        "a rule that is off bounds chances",
+        [
+            Edit(
+                "service/state/rulebook.py",
+                "            and rule.name not in situation.off\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_measured_rules.py"],
+    ),
+    Mutant(
+        "findings forget which rules were off",
+        [
+            Edit(
+                "service/state/rulebook.py",
+                "            situation.off,\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_measured_rules.py"],
+    ),
+    Mutant(
+        "a row forgets the rules that are off",
+        [
+            Edit(
+                "service/decide/lookup.py",
+                "            off=off,\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_measured_rules.py"],
+    ),
+    Mutant(
+        "an audit takes the logged rules that are off on trust",
+        [
+            Edit(
+                "service/analysis/rederive.py",
+                '        "rules that are off": (decision.facts.off, rules_off(state, sticky)),\n',
+                "",
+            )
+        ],
+        ["tests/unit/test_measured_rules.py"],
+    ),
+    Mutant(
+        "a history confuses the rules that were off",
+        [
+            Edit(
+                "service/analysis/history.py",
+                "sum(1 << place for place",
+                "sum(1 for place",
+            )
+        ],
+        ["tests/unit/test_rule_prices.py"],
+    ),
+    Mutant(
+        "a price begins with the experiment",
+        [
+            Edit(
+                "service/analysis/rule_prices.py",
+                "outcomes.position >= self._starts[name].position",
+                "outcomes.position >= 0",
+            )
+        ],
+        ["tests/unit/test_rule_prices.py"],
+    ),
+    Mutant(
+        "a price survives a change of its measure",
+        [
+            Edit(
+                "service/analysis/definitions.py",
+                "common = each.schema_version, definition.reward, definition.rules.measure",
+                "common = each.schema_version, definition.reward",
+            )
+        ],
+        ["tests/unit/test_rule_prices.py"],
+    ),
+    Mutant(
+        "prices share no level",
+        [
+            Edit(
+                "service/analysis/rule_prices.py",
+                "ALPHA / max(measured, 1)",
+                "ALPHA",
+            )
+        ],
+        ["tests/unit/test_rule_prices.py"],
+    ),
+    Mutant(
+        "a price has the sign of what a rule earns",
+        [
+            Edit(
+                "service/analysis/rule_prices.py",
+                "ConfidenceSequence(off - on,",
+                "ConfidenceSequence(on - off,",
+            )
+        ],
+        ["tests/unit/test_rule_prices.py"],
+    ),
+    Mutant(
+        "prices leave out decisions whose policy was named",
+        [
+            Edit(
+                "service/analysis/rule_prices.py",
+                "outcomes_of(history, named=True)",
+                "outcomes_of(history)",
+            )
+        ],
+        ["tests/unit/test_rule_prices.py"],
     ),
 )

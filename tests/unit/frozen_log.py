@@ -158,6 +158,7 @@ DECIDED = Decision(
         exclude=("toy2",),
         only=("toy1", "food1"),
         counts=(WindowCount("few", 7, (3,)),),
+        off=("varied",),
     ),
     rules=("exclude", "few"),
     relaxed=("pinned",),

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from service.analysis import verdict
+from service.analysis.outcomes import Outcomes
 from service.analysis.sample_ratio import FALSE_ALARM_CHANCE, Counts
 from service.analysis.sequences import radius
 
@@ -40,5 +40,5 @@ def test_arms_and_policies_share_the_chance_of_a_false_alarm() -> None:
     assert limit > 1.02 * bound(FALSE_ALARM_CHANCE / 3)
     for factor, alarm in ((0.999, False), (1.001, True)):
         drawn = {"arm": counts_of(3, factor * limit), "policy": Counts()}
-        found = verdict._mismatch(SimpleNamespace(drawn=drawn))  # type: ignore[arg-type]
+        found = Outcomes.mismatch(SimpleNamespace(drawn=drawn))  # type: ignore[arg-type]
         assert (found is not None) == alarm

@@ -10,6 +10,7 @@ import { bar, scaleOf, whisker } from "../marks.js";
 import { paletteOf } from "../palette.js";
 import { Samples, align, means, shares } from "../series.js";
 import { table } from "../table.js";
+import { prices } from "./prices.js";
 import { verdict } from "./verdict.js";
 
 // seconds: of the axis; step: of the samples; recent: over how much a recent mean goes.
@@ -107,8 +108,9 @@ export function overview(app) {
     ],
   });
   const pays = verdict(app);
+  const costs = prices(app);
   const freedom = h("p", { class: "told" });
-  const node = h("div", { class: "view" }, pays.node, facts, start, plots, section("Policies", policies.node));
+  const node = h("div", { class: "view" }, pays.node, facts, start, plots, section("Policies", policies.node), costs.node);
 
   const scale = () => scaleOf(status.figures.map((each) => each.mean_reward_interval));
   const scaleKey = () => `${scale().low} ${scale().high}`;
@@ -320,6 +322,7 @@ export function overview(app) {
       tell();
       tellFreedom();
       pays.ask();
+      costs.ask();
       policies.update(status.figures);
       await guide();
       draw();
@@ -327,6 +330,7 @@ export function overview(app) {
     redraw,
     destroy() {
       pays.destroy();
+      costs.destroy();
       charts?.all.forEach((each) => each.destroy());
     },
   };

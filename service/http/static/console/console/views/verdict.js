@@ -1,23 +1,18 @@
 // Does it pay? The verdict in a sentence, what each policy earns over the control, and since when.
 
-import { Refusal, get, of } from "../api.js";
 import { chart } from "../chart.js";
 import { coded, h, say, swatch } from "../dom.js";
 import { NONE, count, measured, moment, signed, time, within } from "../format.js";
+import { looks } from "../looks.js";
 import { scaleOf, whisker } from "../marks.js";
 import { align } from "../series.js";
 import { table } from "../table.js";
-
-const EVERY_MS = 10_000; // the service remembers a verdict for as long
-const PATIENCE_MS = 130_000; // it reads the whole log
 
 export function verdict(app) {
   let names = [];
   let palette = null;
   let found = null;
   let plot = null;
-  let asked = -Infinity;
-  let gone = false;
 
   const sentence = h("p", { class: "sentence", "aria-live": "polite" }, "Reading the log.");
   const place = h("div");
@@ -81,7 +76,10 @@ export function verdict(app) {
     return stacked(moment(Date.parse(row.safe_since) / 1000), `${count(row.safe_decisions)} decisions`);
   }
 
-  function show() {
+  const log = looks(app, "verdict", show, (message) => sentence.replaceChildren(message));
+
+  function show(answer) {
+    found = answer;
     node.dataset.state = found.state;
     if (sentence.dataset.text !== found.sentence) sentence.replaceChildren(...coded(found.sentence));
     sentence.dataset.text = found.sentence;
@@ -109,26 +107,9 @@ export function verdict(app) {
     plot.update(columns, columns[0][0], columns[0].at(-1));
   }
 
-  /** Ask again, unless that was lately. Nobody waits for it. */
-  async function ask() {
-    if (performance.now() < asked + EVERY_MS) return;
-    asked = Infinity;
-    try {
-      const answer = await get(of(app.name, "verdict"), {}, PATIENCE_MS);
-      if (gone) return;
-      found = answer;
-      show();
-    } catch (refused) {
-      if (!(refused instanceof Refusal)) throw refused;
-      if (!found && !gone) sentence.replaceChildren(`${refused.message}.`.replace(/\.+$/, "."));
-    } finally {
-      asked = performance.now();
-    }
-  }
-
   return {
     node,
-    ask,
+    ask: log.ask,
     /** policies: all names. colors: their palette. */
     build(policies, colors, hidden) {
       names = policies;
@@ -148,12 +129,12 @@ export function verdict(app) {
       });
       place.replaceChildren(h("p", { class: "told" }, "What a decision earns over one of the control. The band is the interval that holds at any time: of the best policy, or of the one that you point at."), plot.node);
       uplifts.forget();
-      if (found) show();
+      if (found) show(found);
     },
     redraw: () => plot?.redraw(),
     choose: (name) => plot?.choose(name),
     destroy() {
-      gone = true;
+      log.stop();
       plot?.destroy();
     },
   };
