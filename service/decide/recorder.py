@@ -52,6 +52,7 @@ class Recorder:
         candidates, inline, reward = lookup.candidates, lookup.inline, state.definition.reward
         ids, reward_by = candidates.ids, lookup.at + reward.wait_seconds
         rows = [state.schema.row(lookup.context, candidates.x[index]) for index in slate.arms]
+        names, moved = state.rulebook.names, slate.held or lookup.ruled.removed
         decision = Decision(
             id=lookup.id,
             at=lookup.at,
@@ -76,9 +77,9 @@ class Recorder:
             deferred=request.deferred,
             key=lookup.envelope.caller,
             facts=lookup.facts,
-            rules=lookup.ruled.moved_by(state.rulebook.names, slate.held),
-            relaxed=tuple([state.rulebook.names[number] for number in slate.relaxed]),
-            attributes=_attributes(inline.values()),
+            rules=lookup.ruled.moved_by(names, slate.held) if moved else (),
+            relaxed=tuple([names[number] for number in slate.relaxed]) if slate.relaxed else (),
+            attributes=_attributes(inline.values()) if inline else {},
         )
         token, whole = self.token(state.name, decision, logged=True)
         waits = reward.default is not None and not request.deferred

@@ -16,6 +16,8 @@ from service.state.rulebook import Situation
 def situation_of(state: State, request: SelectRequest, at: float, sticky: str) -> Situation:
     """Return what rules look at in a request at a time (unix seconds). sticky: as `rules_off` takes
     it."""
+    if not (state.rulebook.measured or request.exclude) and request.only is None:
+        return Situation(request.context, at)
     only = None if request.only is None else tuple(request.only)
     off = rules_off(state, sticky)
     return Situation(request.context, at, tuple(request.exclude), only, off)
@@ -70,4 +72,4 @@ def rule_shortlist(
 
 
 def _is_ruled(state: State, situation: Situation) -> bool:
-    return bool(state.rulebook or situation.exclude or situation.only is not None)
+    return bool(state.rulebook.names or situation.exclude or situation.only is not None)

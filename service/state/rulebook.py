@@ -77,14 +77,11 @@ class RuleBook:
         self._new = [rule for rule in self._rules if rule.newness is not None]
         self._known = WeakSet[ArmColumns]()
 
-    def __bool__(self) -> bool:
-        return bool(self._rules)
-
     def faults(self, arms: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, str]]:
         """Yield rules that can never hold over a catalogue, and why: whatever the context, while
         all arms are eligible and none is new. arms: values by id. Whether an arm is eligible may
         change with its attributes, and never with its features alone."""
-        if not self or not arms:
+        if not self.names or not arms:
             return
         rows = {arm: row for row, arm in enumerate(arms)}
         values = self._values_of(rows, arms)
