@@ -65,7 +65,15 @@ async def evaluate(
     by_start = _by_start(policies, chosen.starts, anytime=request.shadows)
     chosen = chosen.since(min(by_start))
     own = request.own or selection.logged_by is not None
-    walk = Walk(store, name, policies, ExtraPolicies(added), freeze=request.freeze, own=own)
+    walk = Walk(
+        store,
+        name,
+        policies,
+        ExtraPolicies(added),
+        rules=request.rules,
+        freeze=request.freeze,
+        own=own,
+    )
     if request.shadows:
         look = Look(checkpoints, name, history, added, chosen)
         if (done := look.resume(walk, by_start)) < look.stop:

@@ -1,7 +1,7 @@
 """The policies that a request evaluates, checked against the experiment before the long work."""
 
 from service.analysis.request import EvaluationRequest, PolicyFields, Selection
-from service.analysis.targets import GUESS, with_policies
+from service.analysis.targets import GUESS, with_policies, with_rules
 from service.decide.traffic import no_policy
 from service.errors import ConfigurationError, Invalid, NotFound
 from service.naming import quoted
@@ -41,8 +41,19 @@ def chosen_policies(
         with_policies(state.definition.model_dump(mode="json"), {**defined, **guess})
     except ConfigurationError as fault:
         raise Invalid(str(fault), path="definition") from fault
+    _expect_rules(state, request)
     found = list(dict.fromkeys([*asked, *defined]))
     if not found and not request.shadows:
         raise Invalid("name at least one policy, or a definition", path="policies")
     added = {each: shadows[each].model_dump(mode="json") for each in asked if each in shadows}
     return found, {**added, **defined}
+
+
+def _expect_rules(state: State, request: EvaluationRequest) -> None:
+    """Raise Invalid where other rules are asked for that no log can tell of."""
+    if request.rules and request.shadows:
+        raise Invalid("shadows keep the rules of the experiment: leave out rules", path="rules")
+    try:
+        with_rules(state.definition, request.rules)
+    except ConfigurationError as fault:
+        raise Invalid(str(fault), path="rules") from fault

@@ -25,7 +25,8 @@ from service.state.decisions import Decision, Shown, as_logged
 from service.state.events import Learned, Outcome
 from service.state.fold import State
 from service.state.learner import Learner
-from service.state.rulebook import Situation
+from service.state.rule_plan import Ruled
+from service.state.rulebook import RuleBook, Situation
 
 CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
 """Bounds of a relative difference of scores that tie on one machine and not on another."""
@@ -122,15 +123,24 @@ def limits_of(state: State, decision: Decision, candidates: Candidates) -> Slate
         if decision.arms != [state.rulebook.if_empty]:
             raise NoEligibleArm(IF_EMPTY, len(decision.arms))
         return None
+    found = ruled(state, decision, candidates)
+    for rule, gone in found.removed:
+        raise NoEligibleArm(rule, gone)
+    return found.counted(facts.counts).limits
+
+
+def ruled(
+    state: State, decision: Decision, candidates: Candidates, rulebook: RuleBook | None = None
+) -> Ruled:
+    """Return what rules make of the candidates of a decision, before the counts of windows.
+    rulebook: of other rules than the state's. Raises NoEligibleArm."""
+    facts = decision.facts
     situation = Situation(decision.context, decision.at, facts.exclude, facts.only, facts.off)
     inline = {
         arm: {**values, **decision.attributes.get(arm, {})}
         for arm, values in decision.inline.items()
     }
-    found = state.rule(candidates, situation, inline)
-    for rule, gone in found.removed:
-        raise NoEligibleArm(rule, gone)
-    return found.counted(facts.counts).limits
+    return state.rule(candidates, situation, inline, rulebook)
 
 
 # -- without a state -------------------------------------------------------------------------------

@@ -14,6 +14,9 @@ at most as much of the range of rewards."""
 PolicyFields = Mapping[str, object]
 """Settings of a policy, as an experiment's file has them."""
 
+RuleFields = Mapping[str, object]
+"""Settings of a rule, as an experiment's file has them."""
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -37,6 +40,8 @@ class EvaluationRequest:
     policies      live ones and shadows; None: all live ones, but only where nothing is defined
     shadows       evaluate all shadows, each on the decisions since its present definition
     definitions   of policies that never ran, by name
+    rules         which the policies are to keep beside, or in place of, those of the experiment, by
+                  name; None: without the rule of this name
     freeze        as they stood before the first of the decisions; else each as it learned
     own           weights by the propensity of the assigned policy alone
     first_slot    of a slate, what its first slot earns; else slates are refused
@@ -46,6 +51,7 @@ class EvaluationRequest:
     policies: Sequence[str] | None = None
     shadows: bool = False
     definitions: Mapping[str, PolicyFields] = field(default_factory=dict)
+    rules: Mapping[str, RuleFields | None] = field(default_factory=dict)
     selection: Selection = field(default_factory=Selection)
     freeze: bool = False
     own: bool = False

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from pydantic import ValidationError
 
-from service.analysis.request import PolicyFields
+from service.analysis.request import PolicyFields, RuleFields
 from service.bandits.candidates import Candidates
 from service.definition.experiment import Definition
 from service.definition.faults import faults_of
@@ -46,12 +46,7 @@ square."""
 def read_definitions(path: Path) -> dict[str, PolicyFields]:
     """Policies by name from a file, JSON if it is named so, else TOML: an experiment's file, of
     which the `policies` count alone, or name -> settings. Raises ConfigurationError."""
-    try:
-        text = text_of(path)
-        content = json_of(text) if path.suffix == ".json" else toml_of(text)
-    except ValueError as fault:
-        raise ConfigurationError(f"{path}: {fault}") from fault
-    policies: dict[str, PolicyFields] = content if isinstance(content, dict) else {}
+    policies: dict[str, PolicyFields] = _content_of(path)
     inner = policies.get("policies")
     if isinstance(inner, dict) and not isinstance(inner.get("kind"), str):
         policies = inner
@@ -89,6 +84,51 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
         if policy.policy().sees_features and (fault := View(schema, names).fault):
             raise ConfigurationError(f"policies.{name}.features: {fault}")
     return parsed.completed().model_dump(mode="json")
+
+
+def with_rules(definition: Definition, rules: Mapping[str, RuleFields | None]) -> Definition:
+    """Return a copy of a definition with other rules; None takes a rule away.
+
+    Raises ConfigurationError where they are wrong, do not fit the experiment, or hold over a
+    window: what would have been shown in it, no log can tell.
+    """
+    written = definition.model_dump(mode="json")
+    merged = {**written["rules"], **rules}
+    whole = {**written, "rules": {name: own for name, own in merged.items() if own is not None}}
+    try:
+        parsed = Definition.model_validate(whole)
+    except ValidationError as error:
+        faults = [
+            f"{fault.path}: {fault.message}"
+            for fault in faults_of(error.errors(), whole, Definition)
+        ]
+        raise ConfigurationError("\n".join(faults)) from error
+    for name in rules:
+        rule = parsed.rules.named.get(name)
+        if rule is not None and rule.window is not None:
+            say = "a log cannot tell what would have been shown in a window: leave `every` out"
+            raise ConfigurationError(f"rules.{name}: {say}")
+    return parsed
+
+
+def read_rules(path: Path) -> dict[str, RuleFields | None]:
+    """Rules by name from a file, JSON if it is named so, else TOML: an experiment's file, of which
+    the `rules` count alone, or name -> settings. Raises ConfigurationError."""
+    content = _content_of(path)
+    inner = content.get("rules", content)
+    if not isinstance(inner, dict) or not inner:
+        raise ConfigurationError(f"{path}: there is no rule in it: [rules.NAME] or [NAME]")
+    return inner
+
+
+def _content_of(path: Path) -> dict[str, Any]:
+    """Read a table of a file. Raises ConfigurationError."""
+    try:
+        text = text_of(path)
+        content = json_of(text) if path.suffix == ".json" else toml_of(text)
+    except ValueError as fault:
+        raise ConfigurationError(f"{path}: {fault}") from fault
+    return content if isinstance(content, dict) else {}
 
 
 def regression(definition: DefinitionJson) -> PolicyFields:

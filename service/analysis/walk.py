@@ -15,9 +15,11 @@ from math import inf
 import numpy as np
 
 from service.analysis.history import BEFORE_ORIGIN, DAMAGED_ROWS
-from service.analysis.rederive import candidates_of, limits_of
+from service.analysis.rederive import candidates_of, limits_of, ruled
+from service.analysis.request import RuleFields
 from service.analysis.selected import SelectedDecisions
-from service.analysis.targets import ExtraPolicies, frozen, guesses
+from service.analysis.targets import ExtraPolicies, frozen, guesses, with_rules
+from service.bandits.candidates import Candidates
 from service.bandits.heads.base import Meta
 from service.decide.scoring import decide
 from service.decide.traffic import no_policy
@@ -33,8 +35,10 @@ from service.state.decisions import Decision, decode_decision, is_imported
 from service.state.events import AnyEvent, Erased, ExperimentDefined, Tombstone
 from service.state.fold import State
 from service.state.learner import Learner
+from service.state.rulebook import RuleBook
 
 ABSENT = "made before all of the policies were there"
+NONE_ELIGIBLE = "the rules to evaluate would have left no arm"
 UNFIT_FEATURES = "their features or arms do not fit the policies as they stand"
 LEAST_PROPENSITY = 1e-12
 """Least propensity of a shown arm. A decision of a smaller one would hold all the weight of any
@@ -44,6 +48,8 @@ TINY_PROPENSITY = (
     f"their shown arm had a chance below {LEAST_PROPENSITY:g}: nothing can be weighted by it"
 )
 SURE = 1.0
+NO_RULES: Mapping[str, RuleFields | None] = {}
+"""Other rules, where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ class LoggedDecision:
 class Walk:
     """Over one experiment's log.
 
+    rules         other rules, which the policies are to keep
     own           divide by the propensity under the policy that was assigned, even where chance
                   assigned it
     learned_from  by policy, rewards that it had learned from at the last decision; None: it never
@@ -95,12 +102,14 @@ class Walk:
         policies: Sequence[str],
         added: ExtraPolicies,
         *,
+        rules: Mapping[str, RuleFields | None] = NO_RULES,
         freeze: bool = False,
         own: bool = False,
     ) -> None:
         self._store, self._name = store, experiment
         self._policies, self._added = policies, added
-        self._freeze, self._own = freeze, own
+        self._freeze, self._own, self._rules = freeze, own, rules
+        self._rulebook: tuple[int, RuleBook] | None = None
         self._frozen: dict[str, Learner] | None = None
         self._frozen_schema = 0
         self._erased: set[int] = set()
@@ -243,6 +252,11 @@ class Walk:
             return None
         learners = self._frozen or state.learners
         targets = {name: learners[name] for name in self._policies}
+        try:
+            values = self._values(state, decision, context, candidates, targets, chances)
+        except (KeyError, ValueError, NoEligibleArm):
+            self.left_out[NONE_ELIGIBLE] += 1
+            return None
         self.learned_from = {name: learner.learned_from for name, learner in targets.items()}
         return LoggedDecision(
             number,
@@ -251,12 +265,39 @@ class Walk:
             shown,
             behaviour,
             propensity,
-            {name: chances(learner) for name, learner in targets.items()},
+            values,
             guesses(state, context, candidates),
             state.definition.reward.limits,
             decision.facts.shortlist is not None,
             with_other_candidates(state, decision, targets),
         )
+
+    def _values(
+        self,
+        state: State,
+        decision: Decision,
+        context: Array,
+        candidates: Candidates,
+        targets: Mapping[str, Learner],
+        chances: Callable[[Learner], Array],
+    ) -> dict[str, Array]:
+        """Return the chances of each target: under the rules of the decision, or under other ones.
+        Raises NoEligibleArm, or KeyError or ValueError where windows were counted otherwise."""
+        if not self._rules:
+            return {name: chances(learner) for name, learner in targets.items()}
+        if self._rulebook is None or self._rulebook[0] != state.revision:
+            other = with_rules(state.definition, self._rules)
+            self._rulebook = state.revision, RuleBook(other)
+        found = ruled(state, decision, candidates, self._rulebook[1])
+        found = found.counted(decision.facts.counts)
+        places, values = [candidates.row_of[arm] for arm in found.candidates.ids], {}
+        for name, learner in targets.items():
+            facts = learner.facts(found.candidates, decision.inline)
+            slots = min(decision.slots, len(places))
+            p, _ = decide(learner, context, found.candidates, slots, 0, facts, found.limits)
+            values[name] = np.zeros(len(candidates.ids))
+            values[name][places] = p
+        return values
 
     def _behaviour(
         self, state: State, decision: Decision, chances: Callable[[Learner], Array]

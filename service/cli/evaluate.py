@@ -44,6 +44,14 @@ def evaluate(
             help="TOML or JSON with policies that never ran, as in an experiment file.",
         ),
     ] = None,
+    rules: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="TOML or JSON with rules, as in an experiment file, that the policies are to keep "
+            "beside, or in place of, those of the experiment; in JSON null takes a rule away.",
+        ),
+    ] = None,
     since: Annotated[
         float | None,
         Option(parser=seconds, metavar="TIME", help="Decisions from then on, ISO 8601 (UTC)."),
@@ -121,11 +129,12 @@ def evaluate(
 
         forage evaluate --experiment shop --policies lints,linucb
         forage evaluate --experiment shop --definition ideas.toml --json found.json
+        forage evaluate --experiment shop --policies lints --rules cap.toml
     """
     from service.analysis.evaluate import evaluate_store
     from service.analysis.evaluation_report import table
     from service.analysis.request import EvaluationRequest, Selection
-    from service.analysis.targets import read_definitions
+    from service.analysis.targets import read_definitions, read_rules
     from service.log.reading import Progress
 
     settings = read_settings(store=store)
@@ -137,6 +146,7 @@ def evaluate(
         policies=policies,
         shadows=shadows,
         definitions=read_definitions(definition) if definition else {},
+        rules=read_rules(rules) if rules else {},
         selection=Selection(since, until, decisions, logged),
         freeze=frozen,
         own=own_propensity,

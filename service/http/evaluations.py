@@ -15,6 +15,7 @@ from service.analysis.rule_prices_answer import DatedRulePrices
 from service.analysis.running import RunState
 from service.analysis.verdict_answer import DatedVerdict
 from service.bandits.kinds import AnyPolicy
+from service.definition.rules import RULES, DeclaredRule
 from service.errors import ProcessEnded, Refused, StoreUnavailable
 from service.features.declaration import Name
 from service.http.dependencies import GrantDep, ServicesDep, StateDep
@@ -40,6 +41,11 @@ class EvaluationBody(Body):
     )
     definition: Annotated[dict[Name, AnyPolicy], Field(max_length=16)] = Field(
         {}, description="Policies that never ran, by name, as in an experiment's definition."
+    )
+    rules: Annotated[dict[Name, DeclaredRule | None], Field(max_length=RULES)] = Field(
+        {},
+        description="Rules that the policies are to keep beside, or in place of, those of the "
+        "experiment, by name; null: without the rule of this name.",
     )
     decisions: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         10_000, description="The newest so many of those that the rest selects."
@@ -72,6 +78,10 @@ class EvaluationBody(Body):
             definitions={
                 name: policy.model_dump(mode="json", exclude_unset=True)
                 for name, policy in self.definition.items()
+            },
+            rules={
+                name: None if rule is None else rule.model_dump(mode="json", exclude_unset=True)
+                for name, rule in self.rules.items()
             },
             selection=Selection(
                 since=self.since.timestamp() if self.since else None,

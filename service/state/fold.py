@@ -416,16 +416,18 @@ class State:
         candidates: Candidates,
         situation: Situation,
         inline: Mapping[str, Mapping[str, object]] = NO_INLINE,
+        rulebook: RuleBook | None = None,
     ) -> Ruled:
         """Return what the rules make of a decision among candidates. inline: values of those
-        outside the catalogue. Raises NoEligibleArm."""
+        outside the catalogue; rulebook: of other rules. Raises NoEligibleArm."""
 
         def values(arm: str) -> Mapping[str, object]:
             if arm in inline:
                 return inline[arm]
             return {**self.arms[arm], **self.attributes.get(arm, {})}
 
-        return self.rulebook.rule(candidates, values, self.newness, situation, inline)
+        book = rulebook or self.rulebook
+        return book.rule(candidates, values, self.newness, situation, inline)
 
     def _settle(self, position: int, event: Learned) -> None:
         if not self.knows(event.schema_version):

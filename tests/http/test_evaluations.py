@@ -10,7 +10,7 @@ import pytest
 from service.analysis import running
 from service.analysis.estimators import ESTIMATORS
 from tests.support.evaluated import estimates, evaluated, stop, workers
-from tests.support.service import Wire, serving
+from tests.support.service import Wire, expect_problem, serving
 
 pytestmark = pytest.mark.process
 
@@ -53,6 +53,20 @@ def test_a_definition_that_never_ran_is_estimated(wire: Wire) -> None:
     assert found["metric"] == "reward_of_first_slot"
     [idea] = found["policies"]
     assert (idea["policy"], idea["never_ran"], idea["refused"]) == ("idea", True, None)
+
+
+def test_policies_are_estimated_under_other_rules(wire: Wire) -> None:
+    """`kibble` earns nothing: a pin of it costs, and taking away a rule that is not there nothing."""
+    pin = {"pin": {"arm": "kibble", "share": 0.9}}
+    values = []
+    for rules in ({}, {"pinned": pin}, {"pinned": None}):
+        [found] = estimates(wire, {"policies": ["lints"], "rules": rules})["policies"]
+        values.append(found["estimates"]["dr"]["value"])
+    assert values[1] < values[0] - 0.3
+    assert values[2] == values[0]
+    refused = wire.post(PATH, {"rules": {"pinned": {"pin": {"arm": "kibbel", "share": 0.9}}}})
+    [fault] = expect_problem(refused, 422)["errors"]
+    assert (fault["path"], "did you mean 'kibble'?" in fault["message"]) == ("rules", True)
 
 
 def test_what_cannot_be_told_is_refused_in_words(wire: Wire) -> None:
