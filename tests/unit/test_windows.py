@@ -20,6 +20,7 @@ from service.offline.audit import Audit
 from service.settings import Settings
 from service.state.decisions import decode_decision
 from service.state.events import Exposed, decode_event
+from service.state.exposure import Exposure
 from service.state.fold import State
 from tests.support.clock import clock_of_loop, run_virtual
 from tests.support.service import virtual_services
@@ -217,6 +218,25 @@ def test_where_counts_leave_no_arm_a_request_is_refused_and_a_slate_is_shorter()
     run_virtual(run())
 
 
+def test_decisions_of_one_turn_see_what_those_before_them_show() -> None:
+    rules = {
+        "most": cap(0.2, 100),
+        "few": {"cap": {"arm": "good", "count": 9, "every": "day"}},
+    }
+
+    async def run() -> None:
+        services, rng = await opened(MemoryStore(), begins=definition(**rules)), Random(2)
+        for _ in range(300):
+            await shown(services, rng)
+        clock_of_loop().skip(86_400)
+        arms = [arm for [arm] in await asyncio.gather(*(shown(services, rng) for _ in range(90)))]
+        assert arms.count("best") <= 20
+        assert arms.count("good") <= 9
+        await services.log.close()
+
+    run_virtual(run())
+
+
 # -- what the log counts ---------------------------------------------------------------------------
 
 
@@ -342,3 +362,19 @@ def test_several_processes_share_a_count_and_never_pass_it() -> None:
             await services.log.close()
 
     run_virtual(run())
+
+
+def test_processes_that_ask_at_once_lease_no_more_than_there_is() -> None:
+    exposure = Exposure()
+    few = {"cap": {"arm": "best", "count": 40, "every": "1h"}}
+    exposure.define(definition(few=few).rules)
+    for process, at, given in [("a", 10.0, 30), ("b", 11.0, 10), ("a", 12.0, 0)]:
+        before = exposure.windows["few"].leased(at, "best").get(process, 0)
+        exposure.lease(at, "few", process, {"best": 30})
+        assert exposure.windows["few"].leased(at, "best")[process] == before + given
+    exposure.lease(3_700.0, "few", "b", {"best": 30})
+    assert exposure.windows["few"].leased(3_700.0, "best") == {"b": 30}
+    assert exposure.windows["few"].leased(3_500.0, "best") == {}
+    exposure.lease(3_500.0, "few", "a", {"best": 5})  # an hour that is over
+    exposure.lease(3_700.0, "gone", "a", {"best": 5})
+    assert exposure.windows["few"].leased(3_700.0, "best") == {"b": 30}
