@@ -116,7 +116,7 @@ class NoEligibleArm(Conflict):
 
     def __init__(self, rule: str, last: int) -> None:
         arms = "the last arm" if last == 1 else f"the last {last:,} arms"
-        super().__init__(f"no arm is eligible: {rule} removed {arms}")
+        super().__init__(f"no arm is eligible: {rule!r} removed {arms}")
         self.rule = rule
 
 

@@ -3,6 +3,7 @@
 from service.analysis.request import EvaluationRequest, PolicyFields, Selection
 from service.analysis.targets import GUESS, with_policies, with_rules
 from service.decide.traffic import no_policy
+from service.definition.rules import unknown_arms
 from service.errors import ConfigurationError, Invalid, NotFound
 from service.naming import quoted
 from service.state.fold import State
@@ -54,6 +55,9 @@ def _expect_rules(state: State, request: EvaluationRequest) -> None:
     if request.rules and request.shadows:
         raise Invalid("shadows keep the rules of the experiment: leave out rules", path="rules")
     try:
-        with_rules(state.definition, request.rules)
+        rules = with_rules(state.definition, request.rules).rules
     except ConfigurationError as fault:
         raise Invalid(str(fault), path="rules") from fault
+    for loc, message in unknown_arms(rules, state.arms):
+        if loc[0] in request.rules:
+            raise Invalid(f"{'.'.join(('rules', *loc))}: {message}", path="rules")

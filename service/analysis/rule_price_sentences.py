@@ -5,7 +5,7 @@ from service.analysis.verdict_sentences import FORECAST_UPLIFTS, VALID, UpliftFo
 from service.naming import quoted
 from service.tables import figure
 
-ALWAYS_HOLDS = "{} always holds, so what it costs is not measured."
+ALWAYS_HOLDS = "What {} costs is not measured: it holds for every unit."
 NO_MEASURE = "What {} costs is not measured: `measure` of the rules is left out."
 NO_OUTCOME = (
     'What {} costs is not measured: with reward.default = "none" a decision without a reward has '

@@ -88,7 +88,7 @@ class _Pricing:
             verb=rule.verb,
             holds=rule.holds_at(now),
             measured=False,
-            state="refused",
+            state="unmeasured",
             sentence=self._refusal(name, rule),
             price=None,
         )

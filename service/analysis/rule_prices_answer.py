@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from service.analysis.sequences import MOST_ROWS
 from service.analysis.verdict_answer import DatedAnswer, Ends
 
-PriceState = Literal["costs", "earns", "open", "refused"]
+PriceState = Literal["costs", "earns", "open", "refused", "unmeasured"]
 
 
 class RulePrice(BaseModel):
@@ -44,8 +44,8 @@ class PricedRule(BaseModel):
         description="Whether it is off for some units; else `sentence` says why."
     )
     state: PriceState = Field(
-        description="The rule costs, or earns, or neither can be told yet, or nothing can be told "
-        "(`sentence` says why)."
+        description="The rule costs, or earns, or neither can be told yet, or nothing can be told, "
+        "or it is not measured (`sentence` says why)."
     )
     sentence: str
     price: RulePrice | None = Field(description="null where no decision counts.")

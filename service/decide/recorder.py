@@ -98,10 +98,10 @@ class Recorder:
     def repeats(self, request: SelectRequest, decision: Decision) -> bool:
         """Say whether the request asks for this decision, as far as it says."""
         units = [None] if request.unit is None else self._sealer.unit_hashes(request.unit)
-        asked = request.context, request.deferred, tuple(request.exclude), request.only
         facts, slots = decision.facts, decision.slots
-        only = None if facts.only is None else [*facts.only]
-        if asked != (decision.context, decision.deferred, facts.exclude, only):
+        asked = request.context, request.deferred, {*request.exclude}, _set_of(request.only)
+        told = decision.context, decision.deferred, {*facts.exclude}, _set_of(facts.only)
+        if asked != told:
             return False
         if request.top_k != slots and not slots == len(decision.arms) < request.top_k:
             return False  # rules may leave fewer arms than slots
@@ -140,6 +140,10 @@ class Recorder:
         if len(token) <= TOKEN_CHARACTERS:
             return token, True
         return self._sealer.seal(structs.replace(ticket, shown=[])), False
+
+
+def _set_of(ids: Iterable[str] | None) -> set[str] | None:
+    return None if ids is None else {*ids}
 
 
 def _attributes(inline: Iterable[InlineArm]) -> dict[str, FeatureValues]:

@@ -66,6 +66,8 @@ def difference(before: Definition | None, after: Definition) -> Difference:
     _compare_crosses(found, old.features.crosses, new.features.crosses)
     mine, others = _dumped(old.policies), _dumped(new.policies)
     _compare_names(found, "policies", mine, others, _compare_settings)
+    mine, others = _dumped(old.rules.named), _dumped(new.rules.named)
+    _compare_names(found, "rules", mine, others, _compare_whole)
     _compare_settings(found, "", _rules(old), _rules(new))
     return found
 
@@ -82,7 +84,12 @@ def _dumped(models: Mapping[str, BaseModel]) -> dict[str, SettingValues]:
 def _rules(definition: Definition) -> dict[str, object]:
     """Return all settings that are no part of a table, by their paths."""
     rules = definition.reward.model_dump(mode="json")
-    others = {"control": definition.control, "max_vector": definition.max_vector}
+    others: dict[str, object] = {
+        "control": definition.control,
+        "max_vector": definition.max_vector,
+        "rules.if_empty": definition.rules.if_empty,
+        "rules.measure": definition.rules.measure,
+    }
     return {f"reward.{name}": value for name, value in rules.items()} | others
 
 

@@ -21,7 +21,7 @@ from service.bandits.kinds import AnyPolicy
 from service.bandits.kinds.base import Kind
 from service.definition.faults import IN_PARTS, faults_of, without_nulls
 from service.definition.files import text_of, toml_of
-from service.definition.rules import Rules, ValueTypes, faults_of_rules
+from service.definition.rules import EACH_ARM, NEW, Rules, ValueTypes, faults_of_rules
 from service.errors import ConfigurationError
 from service.features.declaration import (
     CROSS,
@@ -242,9 +242,11 @@ class Definition(Model):
     def _faults_between(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what is wrong between settings, and where."""
         types = ValueTypes(self.features, self.attributes)
-        for loc, message in faults_of_rules(self.rules, types, self.arms):
+        for loc, message in faults_of_rules(self.rules, types):
             yield ("rules", *loc), message
         for name in self.attributes:
+            if name in (EACH_ARM, NEW):
+                yield ("attributes", name), "is a word of rules (`of`): give it another name"
             if name == INTERCEPT or name in self.features.context or name in self.features.arm:
                 yield ("attributes", name), "is the name of a feature"
         for name, policy in self.policies.items():

@@ -415,17 +415,22 @@ def _types_of(features: Mapping[str, Feature]) -> dict[str, ValueType]:
     }
 
 
-def faults_of_rules(
-    rules: Rules, types: ValueTypes, arms: Collection[str]
-) -> Iterator[tuple[Location, str]]:
-    """Yield what is wrong with single rules, and where. arms: of the catalogue; where there are
-    any, rules name these alone."""
-    if len(rules.named) > RULES:
-        yield (), f"must have at most {RULES} rules"
-        return
+def unknown_arms(rules: Rules, arms: Collection[str]) -> Iterator[tuple[Location, str]]:
+    """Yield where rules name arms that a catalogue lacks, and which; none where it has no arm yet.
+
+    A new definition has none. Later an arm may go and leave its rule behind, which then does
+    nothing.
+    """
     for arm, loc in _arms_named(rules):
         if arms and arm not in arms:
             yield loc, f"no arm {quoted(arm)}{suggestion(arm, arms)}"
+
+
+def faults_of_rules(rules: Rules, types: ValueTypes) -> Iterator[tuple[Location, str]]:
+    """Yield what is wrong with single rules, and where."""
+    if len(rules.named) > RULES:
+        yield (), f"must have at most {RULES} rules"
+        return
     for name, rule in rules.named.items():
         if not re.fullmatch(NAME, name):
             yield (name,), NAME_RULE

@@ -16,6 +16,7 @@ from service.bandits.version import Version
 from service.decide.traffic import no_policy
 from service.definition.difference import Difference, difference
 from service.definition.experiment import LARGEST_REWARD, SMALLEST_RANGE, Definition
+from service.definition.rules import unknown_arms
 from service.errors import (
     Conflict,
     Damaged,
@@ -246,6 +247,8 @@ class Admin:
         schema = Schema(definition.features)
         for arm, values in definition.arms.items():
             _expect_values(schema, definition, *definition.split(values), f"arms.{arm}")
+        for loc, fault in unknown_arms(definition.rules, definition.arms):
+            raise Invalid(fault, path=".".join(("rules", *loc)))
         for rule, fault in RuleBook(definition).faults(definition.arms):
             raise Invalid(fault, path=f"rules.{rule}")
         for name, policy in definition.policies.items():

@@ -115,7 +115,7 @@ class State:
         self._candidates: Candidates | None = None
         self.selections = Selections()
         self.rulebook: RuleBook
-        self.newness, self.exposure = Newness(0.0), Exposure()
+        self.newness, self.exposure = Newness(), Exposure()
         self.skips: list[int] = []
         self.erased_keys = set[str]()
         self.first_at = 0.0
@@ -200,7 +200,7 @@ class State:
             case ExperimentDeleted():
                 self.deleted, self.revision, self.examination = True, event.revision, None
                 self.learners, self.arms, self.attributes = {}, {}, {}
-                self.newness, self.exposure = Newness(0.0), Exposure()
+                self.newness, self.exposure = Newness(), Exposure()
                 self.reward_sums, self.arm_reward_sums = {}, {}
             case PolicyReset():
                 self._reset(position, event)
@@ -293,7 +293,7 @@ class State:
         schema = self.schema if same_features else Schema(definition.features)
         if self.deleted:
             self.earlier, self.first_schema = {}, event.schema_version
-            self.newness = Newness(event.at)
+            self.newness = Newness()
         else:
             self.newness.follow(self.arms, definition.arms, event.at)
             if not same_features:
@@ -531,7 +531,6 @@ class State:
             "first_at": self.first_at,
             "lost": (self.lost_to, self.lost_at),
             "digest": digest,
-            "began": self.newness.began,
             "exposure": self.exposure.members(),
         }
         text, position = codec.text_of(SNAPSHOT_SCHEMA, meta), self.position
@@ -567,7 +566,7 @@ class State:
             )
             state.arms, state.attributes = meta["arms"], meta["attributes"]
             state._encode_catalogue()
-            state.newness = Newness.restore(meta["began"], meta["came"], meta["settled"])
+            state.newness = Newness.restore(meta["came"], meta["settled"])
             state.exposure.restore(meta["exposure"])
             for index, name in enumerate(meta["learners"]):
                 state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))

@@ -8,16 +8,14 @@ from service.state.events import Outcome
 
 class Newness:
     """Ages and settlements of the arms of one catalogue. An arm that is removed and comes again is
-    new again.
+    new again. Those that came with the experiment are not new by their age.
 
-    began     unix seconds when the experiment was defined, with its first arms
     came      of each arm that came later, when
     settled   rewards of each arm that settled, whatever policy showed it
     moved     number of settlements so far: while it stays, so do all counts
     """
 
-    def __init__(self, began: float) -> None:
-        self.began = began
+    def __init__(self) -> None:
         self.came: dict[str, float] = {}
         self.settled: dict[str, int] = {}
         self.moved = 0
@@ -50,8 +48,8 @@ class Newness:
         return {"came": dict(self.came), "settled": dict(self.settled)}
 
     @classmethod
-    def restore(cls, began: float, came: Mapping[str, float], settled: Mapping[str, int]) -> Self:
+    def restore(cls, came: Mapping[str, float], settled: Mapping[str, int]) -> Self:
         """Do the inverse of `members`."""
-        found = cls(began)
+        found = cls()
         found.came, found.settled = dict(came), dict(settled)
         return found

@@ -1,6 +1,7 @@
 """Rules with their conditions parsed, and arms as conditions see them: columns of values."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ class ArmColumns:
         self.rows = rows
         self.ids = ids = [*rows]
         self._values, self._types, self._defaults = values, types, defaults
-        self._came = np.array([newness.came.get(arm, newness.began) for arm in ids])
+        self._came = np.array([newness.came.get(arm, -inf) for arm in ids])
         self._inside = np.array([arm not in outside for arm in ids])
         self._settled: tuple[int, Index] | None = None
         self._columns: dict[str, Column] = {}

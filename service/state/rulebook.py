@@ -111,12 +111,17 @@ class RuleBook:
         for number in range(1, min(last, len(arms)) + 1):
             slot = limits.slot(number, last, np.arange(len(arms)), ())
             for broken in () if slot is None else slot.relaxed:
-                yield self.names[broken], f"cannot hold beside the other rules in slot {number}"
+                alone = writer.plan([self._rules[broken]]).limits(())
+                own = alone.slot(number, last, np.arange(len(arms)), ())
+                if own is not None and broken in own.relaxed:
+                    yield self.names[broken], f"cannot hold over {_counted(arms)} in slot {number}"
+                else:
+                    yield self.names[broken], f"cannot hold beside the other rules in slot {number}"
 
     def _values_of(
         self, rows: Mapping[str, int], arms: Mapping[str, Mapping[str, object]]
     ) -> ArmColumns:
-        return ArmColumns(rows, arms.__getitem__, self._types, self._defaults, Newness(0.0), ())
+        return ArmColumns(rows, arms.__getitem__, self._types, self._defaults, Newness(), ())
 
     def note_change(self, arm: str) -> None:
         """Note that attributes of an arm have changed."""
@@ -224,6 +229,10 @@ class RuleBook:
                 yield rule.name, Told(~arms.meant(rule.declared.named), nothing)
             elif (told := rule.tell(arms, scalars)) is not None:
                 yield rule.name, told
+
+
+def _counted(arms: Collection[str]) -> str:
+    return "the only arm" if len(arms) == 1 else f"the {len(arms):,} arms that there are"
 
 
 def _defaults(features: Features) -> dict[str, Any]:

@@ -56,11 +56,11 @@ def test_a_patch_of_an_attribute_changes_eligibility_at_once(stocked: Wire) -> N
 def test_where_no_arm_is_eligible_the_refusal_names_the_rule(stocked: Wire) -> None:
     problem = expect_problem(ask(stocked, arms=["mouse"]), 409)
     assert problem["type"].endswith("/no-eligible-arm")
-    assert problem["detail"] == "no arm is eligible: in_stock removed the last arm"
+    assert problem["detail"] == "no arm is eligible: 'in_stock' removed the last arm"
     problem = expect_problem(ask(stocked, exclude=["kibble", "ball"]), 409)
-    assert "in_stock removed the last arm" in problem["detail"]
+    assert "'in_stock' removed the last arm" in problem["detail"]
     problem = expect_problem(ask(stocked, only=["gone"]), 409)
-    assert "only removed the last 3 arms" in problem["detail"]
+    assert "'only' removed the last 3 arms" in problem["detail"]
 
 
 def test_an_item_of_a_batch_is_refused_alone(stocked: Wire) -> None:
@@ -197,7 +197,7 @@ EXPLAINED: list[tuple[Json, list[str]]] = [
         ["'kibble', 'mouse', 'ball' are at their cap of 33.3333 percent"],
     ),
     (
-        {"fresh": {"floor": {"of": "new", "younger_than": "9d", "share": 1.0}}},
+        {"fresh": {"floor": {"of": "new", "fewer_than": 9, "share": 1.0}}},
         ["new arms are at their floor of 100 percent"],
     ),
     (
@@ -256,6 +256,59 @@ def test_a_rule_that_has_gone_or_changed_is_explained_by_its_name(wire: Wire) ->
     assert (told["rules"], told["said"]) == (["few"], ["'few'"])
 
 
+# -- rules and the catalogue -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"pin": {"arm": "mouse", "share": 0.5}},
+        {"cap": {"arm": "mouse", "share": 0.5}},
+        {"floor": {"arm": "mouse", "share": 0.5}},
+        {"arm": "mouse", "until": "2020-01-01T00:00:00Z"},
+        None,
+    ],
+    ids=["pin", "cap", "floor", "until", "if_empty"],
+)
+def test_a_rule_outlives_the_arm_that_it_names_and_does_nothing(
+    wire: Wire, rule: Json | None
+) -> None:
+    wire.redefine(rules={"named": rule} if rule else {"if_empty": "mouse"})
+    assert wire.delete("/arms/mouse").status_code == 204
+    decision = wire.select(policy="named_only")
+    assert chances(wire, decision) == {"kibble": 0.5, "ball": 0.5}
+    assert (decision["rules"], decision["relaxed"]) == ([], [])
+    definition = wire.definition()
+    assert (
+        wire.put("/experiments/shop/policies/named_only/share", {"share": 0.5}).status_code == 200
+    )
+    answer = wire.put("/experiments/shop", definition)
+    [fault] = expect_problem(answer, 422)["errors"]
+    assert (fault["path"][:6], "no arm 'mouse'" in fault["message"]) == ("rules.", True)
+    del definition["rules"]
+    assert wire.put("/experiments/shop", definition).status_code == 200
+    assert wire.run(Audit(wire.services.store, "shop").run()).clean
+
+
+def test_changes_name_the_rules(wire: Wire) -> None:
+    cap = {"cap": {"arm": "ball", "share": 0.5, "slots": "first"}}
+    for rules, changes in [
+        (
+            {"a": cap, "measure": 0.1},
+            {"added": ["rules.a"], "removed": [], "changed": ["rules.measure"]},
+        ),
+        ({"a": cap, "measure": 0.1}, {"added": [], "removed": [], "changed": []}),
+        ({"b": cap}, {"added": ["rules.b"], "removed": ["rules.a"], "changed": ["rules.measure"]}),
+        (
+            {"b": {"cap": {**cap["cap"], "share": 0.4}}},
+            {"added": [], "removed": [], "changed": ["rules.b"]},
+        ),
+    ]:
+        answer = wire.put("/experiments/shop", {**wire.definition(), "rules": rules})
+        found = answer.json()["changes"]
+        assert {**found, "changed": [*found["changed"]]} == changes
+
+
 # -- definitions -----------------------------------------------------------------------------------
 
 
@@ -277,7 +330,7 @@ def test_a_rule_that_has_gone_or_changed_is_explained_by_its_name(wire: Wire) ->
          'a number of s, m, h, d or w (seconds to weeks), as "14d"'),
         ({"from": "2026-12-01T00:00:00", "explore": {"share": 0.1}}, "from",
          "must be a time with its zone"),
-        ({"cap": {"of": "arm", "share": 0.2}}, "", "cannot hold beside the other rules in slot 1"),
+        ({"cap": {"of": "arm", "share": 0.2}}, "", "cannot hold over the 3 arms that there are"),
     ],
 )  # fmt: skip
 def test_a_wrong_rule_is_refused_with_its_place(

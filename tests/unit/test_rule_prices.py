@@ -198,13 +198,13 @@ def test_a_rule_that_always_holds_says_so(rule: Mapping[str, Any], verb: str) ->
 
     kept, varied = priced(play).rules
     assert (kept.name, kept.verb, kept.measured, kept.price) == ("kept", verb, False, None)
-    assert kept.sentence == "'kept' always holds, so what it costs is not measured."
+    assert kept.sentence == "What 'kept' costs is not measured: it holds for every unit."
     assert (varied.verb, varied.measured) == ("cap", True)
 
 
 def test_without_measure_or_a_default_reward_nothing_is_measured() -> None:
     found = only(priced(lambda traffic: define(traffic, None)))
-    assert (found.measured, found.state) == (False, "refused")
+    assert (found.measured, found.state) == (False, "unmeasured")
     assert "`measure` of the rules is left out" in found.sentence
 
     async def play(traffic: Traffic) -> None:

@@ -211,7 +211,7 @@ def test_where_counts_leave_no_arm_a_request_is_refused_and_a_slate_is_shorter()
         assert lengths == [3, 3, 2]
         report = await Audit(store, "shop").run()
         assert (report.decisions, report.total, report.kept) == (3, 0, [])
-        with pytest.raises(NoEligibleArm, match="most removed the last 4 arms"):
+        with pytest.raises(NoEligibleArm, match="'most' removed the last 4 arms"):
             await shown(services, rng)
         await services.log.close()
 
