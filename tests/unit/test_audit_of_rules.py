@@ -84,13 +84,13 @@ def emptied(decision: Decision) -> bool:
 
 
 CHANGES: dict[str, tuple[Pick, Callable[[Decision], Decision], str]] = {
-    "an arm that is not eligible": (indoors, with_arm, "stocked removed the last arm"),
+    "an arm that is not eligible": (indoors, with_arm, "'stocked' removed the last arm"),
     "exclude": (with_rules(exclude=True), with_facts(exclude=()), "rules"),
     "only": (with_rules(only=True), with_facts(only=None), "rules"),
     "an excluded candidate": (
         with_rules(exclude=False),
         lambda d: with_facts(exclude=(d.arms[0],))(d),
-        "exclude removed the last arm",
+        "'exclude' removed the last arm",
     ),
     "a rule that held a chance": (with_rules(food=True), without_rule("food"), "rules"),
     "a rule that did not": (with_rules(food=False, first=False), with_rule("first"), "rules"),
@@ -105,7 +105,7 @@ CHANGES: dict[str, tuple[Pick, Callable[[Decision], Decision], str]] = {
         lambda d: msgspec.structs.replace(
             d, arms=["toy1"], shown=[msgspec.structs.replace(d.shown[0], arm="toy1")]
         ),
-        "if_empty removed the last arm",
+        "'if_empty' removed the last arm",
     ),
 }
 
