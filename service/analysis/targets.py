@@ -69,14 +69,7 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
         for name, settings in extra.items()
     }
     whole = {**definition, "policies": {**definition["policies"], **own}}
-    try:
-        parsed = Definition.model_validate(whole)
-    except ValidationError as error:
-        faults = [
-            f"{fault.path}: {fault.message}"
-            for fault in faults_of(error.errors(), whole, Definition)
-        ]
-        raise ConfigurationError("\n".join(faults)) from error
+    parsed = _parsed(whole)
     schema = Schema(parsed.features)
     for name in own:
         policy = parsed.policies[name]
@@ -95,20 +88,25 @@ def with_rules(definition: Definition, rules: Mapping[str, RuleFields | None]) -
     written = definition.model_dump(mode="json")
     merged = {**written["rules"], **rules}
     whole = {**written, "rules": {name: own for name, own in merged.items() if own is not None}}
-    try:
-        parsed = Definition.model_validate(whole)
-    except ValidationError as error:
-        faults = [
-            f"{fault.path}: {fault.message}"
-            for fault in faults_of(error.errors(), whole, Definition)
-        ]
-        raise ConfigurationError("\n".join(faults)) from error
+    parsed = _parsed(whole)
     for name in rules:
         rule = parsed.rules.named.get(name)
         if rule is not None and rule.window is not None:
             say = "a log cannot tell what would have been shown in a window: leave `every` out"
             raise ConfigurationError(f"rules.{name}: {say}")
     return parsed
+
+
+def _parsed(whole: DefinitionJson) -> Definition:
+    """Read a definition. Raises ConfigurationError that names each fault."""
+    try:
+        return Definition.model_validate(whole)
+    except ValidationError as error:
+        faults = [
+            f"{fault.path}: {fault.message}"
+            for fault in faults_of(error.errors(), whole, Definition)
+        ]
+        raise ConfigurationError("\n".join(faults)) from error
 
 
 def read_rules(path: Path) -> dict[str, RuleFields | None]:

@@ -6,6 +6,7 @@ A snapshot is a saved fold: `snapshot` and `restore` keep every bit.
 
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple, TypeGuard
+from weakref import WeakSet
 
 import numpy as np
 from msgspec import structs
@@ -115,6 +116,7 @@ class State:
         self._candidates: Candidates | None = None
         self.selections = Selections()
         self.rulebook: RuleBook
+        self._other_rulebooks = WeakSet[RuleBook]()
         self.newness, self.exposure = Newness(), Exposure()
         self.skips: list[int] = []
         self.erased_keys = set[str]()
@@ -276,7 +278,8 @@ class State:
             self.attributes[arm] = attributes
         else:
             del self.attributes[arm]
-        self.rulebook.note_change(arm)
+        for rulebook in (self.rulebook, *self._other_rulebooks):
+            rulebook.note_change(arm)
 
     def _note_change(self, arm: str) -> None:
         """Drop what was made of the features of the catalogue, and note the arm that changed."""
@@ -426,6 +429,8 @@ class State:
                 return inline[arm]
             return {**self.arms[arm], **self.attributes.get(arm, {})}
 
+        if rulebook is not None:  # it has to hear of attributes that change
+            self._other_rulebooks.add(rulebook)
         book = rulebook or self.rulebook
         return book.rule(candidates, values, self.newness, situation, inline)
 

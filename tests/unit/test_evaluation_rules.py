@@ -21,7 +21,7 @@ from service.http.services import Services
 from service.log.reading import SILENT
 from service.log.stores.memory import MemoryStore
 from tests.support.clock import run_virtual
-from tests.unit.audited import CAT, define, live
+from tests.unit.audited import CAT, define, live, state_of
 from tests.unit.folding import shop
 
 HELD = {"food": {"cap": {"of": "kind", "is": "food", "share": 0.2}}}
@@ -88,6 +88,25 @@ def test_decisions_of_which_a_rule_would_have_left_no_arm_are_left_out(
 ) -> None:
     logged, walk = walked(ruled_log, {"none": {"eligible_if": "kind == 'bed' and kind == 'toy'"}})
     assert (logged, walk.left_out[NONE_ELIGIBLE]) == ([], 200)
+
+
+def test_other_rules_read_attributes_as_they_were_at_each_decision() -> None:
+    store = MemoryStore()
+
+    async def play(services: Services) -> None:
+        arms = {arm: {"kind": arm[:-1], "stock": 1} for arm in EVEN}
+        attributes = {"attributes": {"stock": "number"}, "arms": arms}
+        await define(services, {**shop(uniform={"kind": "random"}), **attributes})
+        for stock in (1.0, 0.0, 1.0):
+            await services.admin.patch_arm(state_of(services), "bed2", {}, {"stock": stock}, "")
+            answer = await services.selector.select(SelectRequest(CAT, "shop"))
+            await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
+
+    run_virtual(live(store, play, rng=Random(1)))
+    logged, _ = walked(store, {"stocked": {"eligible_if": "stock > 0"}})
+    places = [each.arms.index("bed2") for each in logged]
+    found = [each.targets["uniform"][at] for each, at in zip(logged, places, strict=True)]
+    assert found == pytest.approx([1 / 6, 0.0, 1 / 6])
 
 
 @pytest.mark.parametrize(
