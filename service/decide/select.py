@@ -19,7 +19,7 @@ from service.decide.recorder import Recorded, Recorder
 from service.decide.scoring import decide, decide_batch
 from service.decide.windows import Windows
 from service.definition.select_request import BARE, Envelope, SelectRequest
-from service.errors import Conflict, Invalid, NotFound, Overdue, Refused
+from service.errors import Conflict, Invalid, NoEligibleArm, NotFound, Overdue, Refused
 from service.features.schema import Array
 from service.log.log import Log
 from service.log.unlogged import StoredDecision
@@ -123,13 +123,9 @@ class Selector:
         )
         self._sealer, self._telemetry = sealer, telemetry
         self._clock = telemetry.clock
+        self._windows = Windows(log, self._clock)
         self._lookups = Lookups(
-            sealer,
-            settings,
-            log.clock,
-            DecisionTimes(),
-            rng or Entropy(),
-            Windows(log, self._clock),
+            sealer, settings, log.clock, DecisionTimes(), rng or Entropy(), self._windows
         )
         self._recorder = Recorder(sealer, settings.max_decision_bytes)
         self._waiting: list[_Waiting] = []
@@ -153,7 +149,8 @@ class Selector:
                 return earlier
             missing = isinstance(fault, Invalid | NotFound)  # another process may have defined it
             name = self._experiments.resolve(request.experiment)
-            if not (missing and await self._replicas.catch_up(name)):
+            unleased = isinstance(fault, NoEligibleArm) and await self._windows.answered(name)
+            if not (unleased or (missing and await self._replicas.catch_up(name))):
                 raise
         return await self._decide(request, envelope)
 

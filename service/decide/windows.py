@@ -5,6 +5,7 @@ they are paced. A count that several processes share is never passed: each shows
 part that it has leased, in the log, of what is left.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import takewhile
@@ -40,6 +41,7 @@ class _Shown:
     own        of counts that are leased: what this process showed in a window, by rule, number of
                the window, and label
     asked      until when an answer to the last question about a rule is waited for
+    answers    those that are on their way
     """
 
     def __init__(self) -> None:
@@ -48,6 +50,7 @@ class _Shown:
         self.seen: tuple[RuleBook, int] | None = None
         self.own: dict[tuple[str, int], dict[str, int]] = {}
         self.asked: dict[str, float] = {}
+        self.answers: set[asyncio.Future[None]] = set()
 
     def forget(self, ids: Sequence[str]) -> None:
         """Forget decisions that the log has counted, and those long before them, which it never
@@ -128,13 +131,34 @@ class Windows:
         now = self._clock.monotonic()
         if wanted and shown.asked.get(each.name, 0.0) <= now:
             shown.asked[each.name] = now + ASKED_AGAIN_SECONDS
-            self._log.background.spawn(self._ask(state, shown, each.name, wanted))
+            answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            shown.answers.add(answer)
+            self._log.background.spawn(self._ask(state, shown, each.name, wanted, answer))
         return tuple(found)
 
-    async def _ask(self, state: State, shown: _Shown, rule: str, wanted: dict[str, int]) -> None:
+    async def _ask(
+        self,
+        state: State,
+        shown: _Shown,
+        rule: str,
+        wanted: dict[str, int],
+        answer: asyncio.Future[None],
+    ) -> None:
         """Ask for a part of a count. Where the log is gone, ask again later."""
         process, at = self._log.presence.name, self._log.clock.now(state)
         event = Leased(at=at, rule=rule, process=process, asked=wanted)
-        with suppress(StoreError):
-            await self._log.committer.append(Append(state.name, encode_event(event), {}), event)
-            shown.asked[rule] = 0.0
+        try:
+            with suppress(StoreError):
+                await self._log.committer.append(Append(state.name, encode_event(event), {}), event)
+                shown.asked[rule] = 0.0
+        finally:
+            shown.answers.discard(answer)
+            answer.set_result(None)
+
+    async def answered(self, experiment: str) -> bool:
+        """Wait for parts of counts that were asked for, a while; return whether any were."""
+        shown = self._of.get(experiment)
+        if shown is None or not shown.answers:
+            return False
+        await asyncio.wait([*shown.answers], timeout=ASKED_AGAIN_SECONDS)
+        return True

@@ -378,3 +378,19 @@ def test_processes_that_ask_at_once_lease_no_more_than_there_is() -> None:
     exposure.lease(3_500.0, "few", "a", {"best": 5})  # an hour that is over
     exposure.lease(3_700.0, "gone", "a", {"best": 5})
     assert exposure.windows["few"].leased(3_700.0, "best") == {"b": 30}
+
+
+def test_a_decision_waits_for_its_part_of_counts_and_is_refused_once_there_is_none() -> None:
+    rules = {"most": {"cap": {"of": "arm", "count": 2, "every": "1h"}}}
+
+    async def run() -> None:
+        services = await opened(SharedStore(), begins=definition(**rules))
+        rng, arms = Random(2), list[str]()
+        for _ in range(2 * len(ARMS)):
+            arms += await shown(services, rng)
+        assert sorted(arms) == sorted(2 * ARMS)
+        with pytest.raises(NoEligibleArm):
+            await shown(services, rng)
+        await services.log.close()
+
+    run_virtual(run())

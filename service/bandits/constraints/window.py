@@ -26,7 +26,6 @@ AHEAD, SLOWEST, FASTEST = 1.1, 0.25, 0.5
 there is time. A switch between 0 and 1 put every window over its cap, and a bound that stays where
 it is left half of the windows under their floor."""
 
-
 OVER, BEGUN = 1.02, 50
 """The share, in caps, that a window of time does not pass once it has so many decisions."""
 
