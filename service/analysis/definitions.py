@@ -1,14 +1,20 @@
 """What an experiment was over its log: its definitions, and since when each policy is as it is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from service.definition.experiment import Definition
-from service.state.events import AnyEvent, ExperimentDefined, ExperimentDeleted, PolicyReset
+from service.state.events import (
+    AnyEvent,
+    ExperimentDefined,
+    ExperimentDeleted,
+    PolicyReset,
+    TrafficChanged,
+)
 
 Array = npt.NDArray[np.float64]
 
@@ -23,7 +29,8 @@ class Start:
 
 @dataclass(frozen=True)
 class DefinitionSpan:
-    """A definition that held from a position of the log on, and from unix seconds."""
+    """A definition, with the shares of the traffic and without the catalogue, that held from a
+    position of the log on, and from unix seconds."""
 
     position: int
     at: float
@@ -71,6 +78,10 @@ class Definitions:
             self.add(DefinitionSpan(position, event.at, event.schema_version, definition))
         elif isinstance(event, ExperimentDeleted):
             self._held.clear()
+        elif isinstance(event, TrafficChanged) and self._held:
+            definition = self.latest.with_shares(event.shares)
+            version = self._held[-1].schema_version
+            self.add(DefinitionSpan(position, event.at, version, definition))
         elif isinstance(event, PolicyReset):
             self._resets.append((event.policy, Start(position, event.at)))
 
@@ -80,7 +91,8 @@ class Definitions:
             self.first_schema = defined.schema_version
         elif defined.position <= self._held[-1].position:
             return
-        self._held.append(defined)
+        definition = defined.definition.model_copy(update={"arms": {}})
+        self._held.append(replace(defined, definition=definition))
 
     def dump(self) -> dict[str, object]:
         """Return all that was taken in, as JSON has it. `restored` is the inverse."""

@@ -261,7 +261,10 @@ class DecisionHistory:
         if not state.deleted:
             self.definitions.add(
                 DefinitionSpan(
-                    kept.position, state.log_time, state.schema_version, state.definition
+                    kept.position,
+                    state.log_time,
+                    state.schema_version,
+                    state.definition_with_shares,
                 )
             )
             self.definitions.first_schema = state.first_schema

@@ -15,7 +15,7 @@ from service.bandits.candidates import Candidates
 from service.bandits.constraints.slots import SlateLimits
 from service.bandits.rules import Scores, Slate
 from service.decide.scoring import decide
-from service.decide.traffic import chances_of, rules_off, winner
+from service.decide.traffic import rules_off
 from service.definition.rules import EXCLUDE, IF_EMPTY, ONLY
 from service.errors import Invalid, NoEligibleArm
 from service.features.attributes import attribute_faults
@@ -27,6 +27,7 @@ from service.state.fold import State
 from service.state.learner import Learner
 from service.state.rule_plan import Ruled
 from service.state.rulebook import RuleBook, Situation
+from service.state.traffic import winner
 
 CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
 """Bounds of a relative difference of scores that tie on one machine and not on another."""
@@ -267,7 +268,7 @@ def _expect_attributes(state: State, decision: Decision) -> None:
 def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tuple[object, object]]:
     """Plain fields, as logged and as derived."""
     rewards = state.definition.reward
-    chances = chances_of(state.learners)
+    chances = state.traffic.chances
     reward_by = decision.at + rewards.wait_seconds
     version = f"{learner.name}/{learner.active.number}@{state.position}"
     sticky = decision.unit or decision.id
@@ -278,7 +279,7 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
         "bank": (decision.bank, learner.policy.bank_seed),
         "reward_by": (decision.reward_by, reward_by),
         "accept_until": (decision.accept_until, reward_by + rewards.accept_seconds),
-        "assignment": (decision.assignment, 1.0 if named else chances.get(learner.name, 0.0)),
+        "assignment": (decision.assignment, 1.0 if named else state.traffic.chance(learner.name)),
         "rules that are off": (decision.facts.off, rules_off(state, sticky)),
     }
     if not named:

@@ -311,11 +311,10 @@ class Walk:
         own = np.array(decision.probabilities)
         if self._own or decision.assignment == SURE or is_imported(decision):
             return own
-        shared = {n: each for n, each in state.learners.items() if each.settings.share > 0}
-        total = sum(each.settings.share for each in shared.values())
+        shared = {name: state.learners[name] for name in state.traffic.chances}
         if decision.policy not in shared or with_other_candidates(state, decision, shared):
             return own
-        mixed = [each.settings.share / total * chances(each) for each in shared.values()]
+        mixed = [state.traffic.chance(n) * chances(each) for n, each in shared.items()]
         return np.asarray(sum(mixed))
 
 

@@ -289,6 +289,14 @@ class Definition(Model):
             raise ValueError(f"{'.'.join(loc)}: {message}")
         return changed
 
+    def with_shares(self, shares: Mapping[str, float]) -> Self:
+        """Return a copy in which policies have these shares of the traffic; others keep theirs."""
+        policies = {
+            name: policy.model_copy(update={"share": shares.get(name, policy.share)})
+            for name, policy in self.policies.items()
+        }
+        return self.model_copy(update={"policies": policies})
+
     def split(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the features and the attributes among the values of an arm; a value that is
         neither is among the features."""

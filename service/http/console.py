@@ -149,6 +149,7 @@ class ShareBody(Body):
     share: Share = Field(
         description="Weight beside the others'; 0: it gets no traffic that names no policy."
     )
+    reason: str = Field("", max_length=500, description="Why, for people: the log keeps it.")
 
 
 class ShareAnswer(BaseModel):
@@ -231,6 +232,6 @@ async def put_share(
 ) -> ShareAnswer:
     """Change a policy's share of the traffic; nothing else of the definition changes. Heads stay as
     they are, and the experiment has a new revision."""
-    await services.admin.share(state, policy, body.share, by, revision_of(if_match))
+    await services.admin.share(state, policy, body.share, by, revision_of(if_match), body.reason)
     response.headers["ETag"] = f'"{state.revision}"'
     return ShareAnswer(policy=policy, share=body.share, revision=state.revision)

@@ -46,6 +46,7 @@ from service.state.events import (
     FeatureValues,
     PolicyReset,
     Skipped,
+    TrafficChanged,
     VersionStaged,
     encode_event,
 )
@@ -160,7 +161,7 @@ class Admin:
         if state.deleted:
             raise NotFound(f"there is no experiment {quoted(name)}", path="experiment")
         try:
-            changed = state.definition.with_policy(policy, settings)
+            changed = state.definition_with_shares.with_policy(policy, settings)
         except ValueError as fault:
             path, _, message = str(fault).partition(": ")
             raise Invalid(message, path=path) from fault
@@ -195,18 +196,27 @@ class Admin:
         return DefinitionPlan(state, created, event, definition, restarts, changes)
 
     async def share(
-        self, state: State, policy: str, share: float, by: str, if_match: int | None = None
+        self,
+        state: State,
+        policy: str,
+        share: float,
+        by: str,
+        if_match: int | None = None,
+        reason: str = "",
     ) -> None:
-        """Change a policy's part of the traffic, without a transfer of the catalogue to the client
-        and back. Raises as `define`, and NotFound."""
+        """Change a policy's share of the traffic. reason: why, for people. Raises
+        PreconditionFailed, Conflict where another revision came between, Invalid, or NotFound."""
         find(state, policy)
         self._check_revision(state, if_match)
-        policies = dict(state.definition.policies)
-        policies[policy] = policies[policy].model_copy(update={"share": share})
-        if not any(each.share for each in policies.values()):
+        if not any({**state.traffic.shares, policy: share}.values()):
             raise Invalid("at least one policy needs a share above 0", path="share")
-        definition = state.current_definition.model_copy(update={"policies": policies})
-        event = _defined(state, definition, state.schema_version, self._log.clock.now(state), by)
+        event = TrafficChanged(
+            at=self._log.clock.now(state),
+            by=by,
+            shares={policy: share},
+            revision=state.revision + 1,
+            reason=reason,
+        )
         await self._append_revision(state, event, f"share of {policy} set to {share:g}")
 
     async def delete(self, state: State, by: str, if_match: int | None = None) -> None:
@@ -227,7 +237,10 @@ class Admin:
         await self._append_revision(state, event, f"policy {policy} reset")
 
     async def _append_revision(
-        self, state: State, event: ExperimentDefined | ExperimentDeleted | PolicyReset, what: str
+        self,
+        state: State,
+        event: ExperimentDefined | ExperimentDeleted | PolicyReset | TrafficChanged,
+        what: str,
     ) -> None:
         entry = Append(state.name, encode_event(event), {f"revision/{event.revision}": ""})
         if isinstance(await self._log.committer.append(entry, event), MarkConflict):

@@ -130,8 +130,7 @@ class MetricsCollector(Collector):
 
     def _policy(self, state: State, learner: Learner) -> Iterator[tuple[str, float]]:
         key, version = (state.name, learner.name), learner.active
-        total = sum(one.settings.share for one in state.learners.values())
-        yield "forage_policy_share", learner.settings.share / total
+        yield "forage_policy_share", state.traffic.chance(learner.name)
         yield "forage_policy_explores", explores(learner)
         tally = state.reward_sums[learner.name]
         if tally.count:

@@ -100,7 +100,6 @@ class Overview:
     async def experiment(self, state: State) -> Figures:
         """Return an experiment's figures; no decisions while the log is gone."""
         counts = None if self._log.committer.degraded else await self._decided(state)
-        shares = sum(learner.settings.share for learner in state.learners.values())
         rules, sums = state.definition.reward, state.reward_sums
         policies = []
         for name, learner in state.learners.items():
@@ -109,7 +108,7 @@ class Overview:
                 {
                     **self._policy(state, learner),
                     "decisions": None if counts is None else counts[name],
-                    "traffic": learner.settings.share / shares,
+                    "traffic": state.traffic.chance(name),
                     "settled": own.count,
                     "total": own.total,
                     "squares": own.squares,
@@ -136,7 +135,7 @@ class Overview:
         return {
             "name": learner.name,
             "kind": learner.settings.kind,
-            "share": learner.settings.share,
+            "share": state.traffic.shares[learner.name],
             "mean_reward": own.total / own.count if own.count else None,
             "mean_reward_interval": interval(own, state.definition.reward),
             "reward_warning": sizes.warning if sizes else None,

@@ -10,7 +10,7 @@ from service.errors import Damaged, NotPositiveDefinite
 from service.state import codec
 from service.state.learner import Learner
 
-SNAPSHOT_SCHEMA = 5
+SNAPSHOT_SCHEMA = 6
 """Schema of snapshots and artifacts. Raise it with every change of their meta or arrays."""
 
 

@@ -20,7 +20,7 @@ FeatureValues = dict[str, Any]
 STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""
 
-SCHEMA = 5
+SCHEMA = 6
 """The schema of events and decision rows. Raise it with every change of either."""
 
 
@@ -60,6 +60,19 @@ class PolicyReset(Change, frozen=True, kw_only=True, tag="PolicyReset"):
 
     policy: str
     revision: int
+
+
+class TrafficChanged(Change, frozen=True, kw_only=True, tag="TrafficChanged"):
+    """Policies have other shares of the traffic.
+
+    shares     of these policies; those of others stay
+    revision   of the experiment
+    reason     why, for people
+    """
+
+    shares: dict[str, float]
+    revision: int
+    reason: str = ""
 
 
 class ArmUpserted(Change, frozen=True, kw_only=True, tag="ArmUpserted"):
@@ -251,6 +264,7 @@ ChangingEvent = (
     ExperimentDefined
     | ExperimentDeleted
     | PolicyReset
+    | TrafficChanged
     | ArmUpserted
     | ArmPatched
     | ArmRemoved

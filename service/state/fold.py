@@ -43,6 +43,7 @@ from service.state.events import (
     PolicyReset,
     Skipped,
     Tombstone,
+    TrafficChanged,
     VersionActivated,
     VersionStaged,
 )
@@ -55,6 +56,7 @@ from service.state.rule_plan import Ruled
 from service.state.rulebook import RuleBook, Situation
 from service.state.snapshot import Snapshot
 from service.state.succession import obstacle, succeed
+from service.state.traffic import Traffic
 
 EARLIER = 16
 """Earlier schemas of which rewards are still learned."""
@@ -79,6 +81,7 @@ class State:
     rows         the catalogue's encoded features; a new mapping once all of them change
     changes      arms added, changed or removed since this mapping was made
     changed      the last of these, in order
+    traffic      shares of the policies
     selections   recent candidates of requests that named them
     rulebook     what may be shown, as the definition's rules say
     exposure     what rules with a window count in it
@@ -108,6 +111,7 @@ class State:
         self.arms: dict[str, FeatureValues] = {}
         self.attributes: dict[str, FeatureValues] = {}
         self.learners: dict[str, Learner] = {}
+        self.traffic: Traffic
         self.reward_sums: dict[str, RewardTotals] = {}
         self.arm_reward_sums: dict[str, ArmRewardSums] = {}
         self.rows: dict[str, Array] = {}
@@ -204,8 +208,8 @@ class State:
                 self.learners, self.arms, self.attributes = {}, {}, {}
                 self.newness, self.exposure = Newness(), Exposure()
                 self.reward_sums, self.arm_reward_sums = {}, {}
-            case PolicyReset():
-                self._reset(position, event)
+            case PolicyReset() | TrafficChanged():
+                self._revise(position, event)
             case _ if self.deleted:
                 pass  # written before the committer saw the deletion
             case Learned():
@@ -314,6 +318,7 @@ class State:
                 succeed(kept, fresh, position)
             learners[name] = fresh
         self.definition, self.schema, self.learners = definition, schema, learners
+        self.traffic = Traffic({name: each.share for name, each in definition.serving.items()})
         self.rulebook = RuleBook(definition)
         self.exposure.define(definition.rules)
         self.revision, self.schema_version = event.revision, event.schema_version
@@ -388,9 +393,11 @@ class State:
             return []
         return np.flatnonzero(np.isin(earlier.columns, event.columns)).tolist()
 
-    def _reset(self, position: int, event: PolicyReset) -> None:
-        self.revision, name = event.revision, event.policy
-        if name in self.learners:
+    def _revise(self, position: int, event: PolicyReset | TrafficChanged) -> None:
+        self.revision = event.revision
+        if isinstance(event, TrafficChanged):
+            self.traffic = self.traffic.changed(event.shares)
+        elif (name := event.policy) in self.learners:
             settings = self.learners[name].settings
             self.learners[name] = Learner(
                 self.name, name, settings, self.definition, self.schema, event.revision, position
@@ -403,8 +410,13 @@ class State:
 
     @property
     def current_definition(self) -> Definition:
-        """Return the definition, with the catalogue as it is now."""
-        return self.definition.with_catalogue(self.arms, self.attributes)
+        """Return the definition, with the catalogue and the shares as they are now."""
+        return self.definition_with_shares.with_catalogue(self.arms, self.attributes)
+
+    @property
+    def definition_with_shares(self) -> Definition:
+        """Return the definition, with the shares as they are now."""
+        return self.definition.with_shares(self.traffic.shares)
 
     @property
     def candidates(self) -> Candidates:
@@ -528,6 +540,7 @@ class State:
             "first_schema": self.first_schema,
             "deleted": self.deleted,
             "definition": None if self.deleted else self.definition.model_dump(mode="json"),
+            "shares": {} if self.deleted else self.traffic.shares,
             "learners": learners,
             "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
@@ -569,6 +582,7 @@ class State:
                     definition=meta["definition"],
                 ),
             )
+            state.traffic = Traffic(meta["shares"])
             state.arms, state.attributes = meta["arms"], meta["attributes"]
             state._encode_catalogue()
             state.newness = Newness.restore(meta["came"], meta["settled"])

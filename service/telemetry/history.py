@@ -67,9 +67,8 @@ class History:
             if tally is None or tally.begins != self._series[key].begins:
                 del self._series[key]  # it is gone, or another of the same name
         for name, state in states.items():
-            shares = sum(learner.settings.share for learner in state.learners.values())
-            for policy, learner in state.learners.items():
-                self._write(at, (name, policy), state, learner.settings.share / shares)
+            for policy in state.learners:
+                self._write(at, (name, policy), state, state.traffic.chance(policy))
 
     def _write(self, at: float, key: tuple[str, str], state: State, share: float) -> None:
         tally, watch = state.reward_sums[key[1]], self._telemetry.decision_statistics.get(key)

@@ -59,7 +59,7 @@ def change_all(wire: Wire) -> None:
 
 CHANGES = [
     "ExperimentDefined",
-    "ExperimentDefined",
+    "TrafficChanged",
     "PolicyReset",
     *("ArmUpserted",) * 3,
     "ArmRemoved",

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from service.log.stores.memory import MemoryStore
+from service.state.events import TrafficChanged, decode_event
 from service.telemetry.history import STEPS
-from tests.support.service import Json, Wire, expect_problem, paths
+from tests.support.clock import run_virtual
+from tests.support.service import Json, Wire, expect_problem, paths, serving
 
 WEB = Path(__file__).parents[2] / "service" / "http" / "static" / "console"
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -198,6 +201,17 @@ def test_a_share_changes_alone_and_the_head_stays(wire: Wire) -> None:
     assert figures(wire, "lints")["traffic"] == pytest.approx(1 / 3)
 
 
+def test_a_share_is_logged_without_the_catalogue_and_with_its_reason() -> None:
+    store = MemoryStore()
+    body = {"share": 0.5, "reason": "too few clicks"}
+    with serving(store) as wire:
+        wire.put(f"{SHOP}/policies/lints/share", body)
+    [*_, record] = run_virtual(store.read("shop", 0, 100))
+    event = decode_event(record.payload)
+    assert isinstance(event, TrafficChanged)
+    assert (event.shares, event.revision, event.reason) == ({"lints": 0.5}, 2, "too few clicks")
+
+
 def test_a_paused_policy_gets_no_traffic_and_the_last_one_is_not_paused(wire: Wire) -> None:
     wire.put(f"{SHOP}/arms/bone", {"features": {"category": "food"}})
     wire.put(f"{SHOP}/policies/lints/share", {"share": 0})
@@ -211,6 +225,7 @@ def test_a_paused_policy_gets_no_traffic_and_the_last_one_is_not_paused(wire: Wi
     ("policy", "body", "match", "refused"),
     [
         *(("lints", body, None, 422) for body in ({"share": -1}, {"share": "1"}, {})),
+        ("lints", {"share": 1, "reason": 1}, None, 422),
         ("nobody", {"share": 1}, None, 404),
         ("lints", {"share": 1}, '"7"', 412),
         ("lints", {"share": 1}, "seven", 422),

@@ -647,8 +647,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/decide/traffic.py",
-                "_uniform(key, name, sticky, RULE_DRAW)",
-                "_uniform(key, '', sticky, RULE_DRAW)",
+                "uniform(key, name, sticky, RULE_DRAW)",
+                "uniform(key, '', sticky, RULE_DRAW)",
             )
         ],
         ["tests/unit/test_measured_rules.py"],

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from service.definition.experiment import Definition
-from service.state.events import ExperimentDefined
+from service.state.events import ExperimentDefined, TrafficChanged
 from tests.support.archived import MORNING, WAIT_S, Shop, a_decision
 
 EVERY_S = 10.0
@@ -26,6 +26,13 @@ class Traffic:
         self.shop, self.rng = shop, Random(seed)
         self.at, self.number, self.position = MORNING, 0, 0
         self._shares: Mapping[str, float] = {}
+
+    async def share(self, shares: Mapping[str, float]) -> None:
+        """Change shares alone, as `Admin.share`."""
+        self._shares = {**self._shares, **shares}
+        self.position += 1
+        event = TrafficChanged(at=self.at, revision=self.position, shares=dict(shares))
+        await self.shop.append(event)
 
     async def define(self, shares: Mapping[str, float], **more: Any) -> None:
         self._shares = shares

@@ -31,6 +31,7 @@ from service.state.events import (
     Outcome,
     PolicyReset,
     Rewarded,
+    TrafficChanged,
     VersionActivated,
     VersionStaged,
     encode_event,
@@ -126,6 +127,9 @@ class Log:
 
     def reset(self, policy: str) -> None:
         self._change(PolicyReset, policy=policy)
+
+    def share(self, **shares: float) -> None:
+        self._change(TrafficChanged, shares=shares)
 
     def delete(self) -> None:
         self._change(ExperimentDeleted)

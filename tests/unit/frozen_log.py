@@ -79,6 +79,7 @@ def described(state: State) -> dict[str, Any]:
     return {
         "position": state.position,
         "revision": state.revision,
+        "shares": state.traffic.shares,
         "arms": sorted(state.arms),
         "attributes": state.attributes,
         "exposure": state.exposure.members(),
@@ -98,6 +99,7 @@ def written() -> tuple[Log, Snapshot]:
     log.upsert("food9", {"kind": "food"}, {"stock": 2.0, "sale": True})
     log.patch("food9", {"kind": "toy"}, {"stock": 1.0, "brand": "Acme", "sale": None})
     log.remove("food2")
+    log.share(linucb=2.0)
     log.write(Imported(at=0.0, by="ops", policy="linucb", visits=3))
     log.write(Activated(at=0.0, decision="ahead"))
     log.write(Skipped(at=0.0, position=log.state.position + 1, reason="damaged"))

@@ -8,10 +8,10 @@ import pytest
 
 from service.analysis.rederive import Discrepancy, drawn_arm
 from service.bandits import ranking
-from service.decide.traffic import winner
 from service.features.row import Row
 from service.log.stores.memory import MemoryStore
 from service.state.decisions import Decision, encode_decision
+from service.state.traffic import winner
 from tests.support.tables import bounds
 from tests.unit.audited import (
     Changed,

@@ -9,7 +9,7 @@ import pytest
 
 from service.analysis.evaluate import evaluate
 from service.analysis.request import EvaluationRequest
-from service.decide.traffic import rules_off, winner
+from service.decide.traffic import rules_off
 from service.definition.experiment import Definition
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
@@ -19,6 +19,7 @@ from service.state.decisions import Decision, encode_decision
 from service.state.events import Exposed
 from service.state.fold import State
 from service.state.rulebook import RuleBook
+from service.state.traffic import winner
 from tests.support.clock import run_virtual
 from tests.unit.audited import (
     CAT,
@@ -116,7 +117,7 @@ def test_a_rule_that_is_off_bounds_nothing_and_the_others_hold() -> None:
 
 def test_what_cannot_be_measured_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     state = state_with({"stocked": STOCKED, "measure": 0.5})
-    monkeypatch.setattr("service.decide.traffic._uniform", None)
+    monkeypatch.setattr("service.decide.traffic.uniform", None)
     assert rules_off(state, "unit 1") == ()
 
 

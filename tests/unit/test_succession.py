@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from service.bandits.heads import DisjointRidgeHead, RidgeHead
 from service.bandits.heads.averaged import AveragedHead
 from service.bandits.heads.averaged_rows import MemberRows
-from service.decide.traffic import chances_of, winner
 from service.state.fold import State
 from service.state.succession import obstacle
+from service.state.traffic import winner
 from service.training.settlements import collect
 from tests.support.clock import run_virtual
 from tests.support.properties import examples
@@ -111,7 +111,7 @@ def digests(state: State) -> dict[str, str]:
 
 
 def assigned(state: State) -> list[str]:
-    chances = chances_of(state.learners)
+    chances = state.traffic.chances
     return [winner(state.name, f"unit {number}", chances) for number in range(4_000)]
 
 

@@ -4,7 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from service.decide.traffic import chances_of, winner
+from service.state.fold import State
+from service.state.traffic import winner
 from tests.unit.folding import Log, shop
 
 UNITS = [f"unit {number}" for number in range(4_000)]
@@ -77,7 +78,31 @@ def test_experiments_assign_independently() -> None:
     assert both / len(UNITS) == pytest.approx(0.5, abs=0.03)
 
 
+def test_a_change_of_shares_leaves_the_rest_of_an_experiment_as_it_is() -> None:
+    log = Log()
+    log.define(shop(a={"kind": "linucb", "share": 3.0}, b={"kind": "random"}))
+    log.settle("a", {"toy1": 1.0})
+    before, learner = log.state.current_definition, log.state.learners["a"]
+    rows, revision = log.state.rows, log.state.revision
+    log.share(b=2.0)
+    assert log.state.traffic.chances == {"a": 0.6, "b": 0.4}
+    assert log.state.revision == revision + 1
+    assert log.state.learners["a"] is learner
+    assert log.state.rows is rows
+    assert log.state.current_definition == before.with_shares({"b": 2.0})
+
+
+def test_shares_are_in_snapshots_until_a_definition_sets_them_anew() -> None:
+    log, defined = Log(), shop(a={"kind": "linucb", "share": 3.0}, b={"kind": "random"})
+    log.define(defined)
+    log.share(a=1.0)
+    found = State.restore(log.state.snapshot())
+    assert found.traffic.chances == log.state.traffic.chances == {"a": 0.5, "b": 0.5}
+    log.define(defined)
+    assert log.state.traffic.chances == {"a": 0.75, "b": 0.25}
+
+
 def test_a_share_that_is_nothing_beside_another_is_never_drawn() -> None:
     log = Log()
     log.define(shop(a={"kind": "random", "share": 1e6}, b={"kind": "random", "share": 5e-324}))
-    assert chances_of(log.state.learners) == {"a": 1.0}
+    assert log.state.traffic.chances == {"a": 1.0}

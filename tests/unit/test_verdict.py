@@ -279,6 +279,23 @@ def test_a_slate_earns_what_its_arms_earn() -> None:
     assert only(verdict).history[0].high > 6  # at first, a slate may earn 3 with a chance of 1/2
 
 
+def test_a_change_of_shares_alone_counts_as_the_same_definition_with_other_shares() -> None:
+    grown = {"auto": 3.0, "control": 1.0}
+
+    def told(change: Callable[[Traffic], Awaitable[None]]) -> Verdict:
+        async def play(traffic: Traffic) -> None:
+            await traffic.define(HALF)
+            await traffic.visits(500, BETTER)
+            await change(traffic)
+            await traffic.visits(500, BETTER)
+
+        return judged(play)
+
+    verdict = told(lambda traffic: traffic.share(grown))
+    assert verdict == told(lambda traffic: traffic.define(grown))
+    assert only(verdict).decisions == 1_000
+
+
 def test_a_comparison_begins_where_its_policies_are_what_they_are_now() -> None:
     """A share changes nothing, another setting of a policy all that it is compared in."""
 
