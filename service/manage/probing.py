@@ -22,6 +22,12 @@ LOOKED_AT = 1_000
 LEARNED = 16
 """Rows that the version learns in the trial."""
 
+TOLD_APART = 16
+"""Different rows of the log that no fitted net takes for one."""
+
+SAME = 1e-9
+"""Relative difference of features that rounding can make."""
+
 LARGEST_PREDICTION = 1e4
 """Largest size of a trained net's feature, whose mean square over a fitted row is 1, and of a
 prediction, in spans of the reward."""
@@ -42,7 +48,8 @@ async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
 
 def expect_sound(learner: Learner, version: Version, x: Array) -> None:
     """Raise Damaged where the version predicts no finite numbers, or ones on most rows that no
-    fitted version predicts, also once it has learned a few rows; nobody can use it afterwards.
+    fitted version predicts, also once it has learned a few rows, or where its net tells no rows
+    apart; nobody can use it afterwards.
 
     x: (n, schema.width), of the log, to which anybody may have sent rows; a row of ones replaces
     none.
@@ -61,8 +68,10 @@ def _expect_sound(version: Version, x: Array) -> None:
             raise ValueError(f"{name} is not finite")
     phi, arms = version.phi(x), [""] * len(x)
     if version.encoder.trained is not None:
-        features = version.encoder.trained(version.view.rows(x))
+        rows = version.view.rows(x)
+        features = version.encoder.trained(rows)
         _expect_near(features, LARGEST_PREDICTION, "the features that its net makes")
+        _expect_told_apart(rows, features)
     for again in (False, True):
         predictions = [version.mean(phi, arms), version.encoder.predict(phi)]
         widths = [] if version.head is None else [version.head.width(phi, arms)]
@@ -74,6 +83,16 @@ def _expect_sound(version: Version, x: Array) -> None:
             return
         for row in phi[:LEARNED]:
             version.head.observe(Observation("", row, 1.0, ""))
+
+
+def _expect_told_apart(rows: Array, features: Array) -> None:  # (n, d), (n, m)
+    """Raise ValueError where different rows all have the same features, as where every unit of a
+    layer is dead."""
+    spread = np.ptp(features, axis=0).max()
+    if spread <= SAME * np.abs(features).max():
+        different = len(np.unique(rows, axis=0))
+        if different >= TOLD_APART:
+            raise ValueError(f"its net gives {different} different rows of the log one output")
 
 
 def _expect_near(values: Array, most: float, what: str) -> None:  # (n, m)

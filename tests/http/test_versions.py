@@ -234,6 +234,17 @@ def test_what_would_break_every_later_fold_is_not_staged(
     assert hand_over(wire, artifact(wire)).status_code == 202
 
 
+def test_a_net_that_tells_no_rows_apart_is_not_staged(wire: Wire) -> None:
+    """Every unit of its first layer is dead: its features are those of the biases."""
+    for age in range(16):
+        wire.reward(wire.select(policy="net", context={"persona": "cat", "age": age}), age % 2)
+    meta, arrays = codec.unpack(artifact(wire), SNAPSHOT_SCHEMA)
+    dead = arrays | {"net.weight0": 0 * arrays["net.weight0"], "net.bias1": np.ones(2)}
+    problem = expect_problem(hand_over(wire, pack_artifact(meta, dead)), 422)
+    assert "16 different rows" in problem["detail"]
+    assert hand_over(wire, artifact(wire)).status_code == 202
+
+
 def test_rows_that_somebody_sent_to_prevent_it_do_not_keep_a_version_out(wire: Wire) -> None:
     """A third of the settlements are of features a million times too large."""
     wire.teach(8, "net")

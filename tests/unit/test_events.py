@@ -49,6 +49,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
         return of(parts[0])
     if kind is bytes:
         return st.binary(max_size=24)
+    if origin is tuple and Ellipsis not in parts:
+        return st.tuples(*map(of, parts))
     if origin is tuple:
         return st.lists(of(parts[0]), max_size=3).map(tuple)
     if origin is dict:
