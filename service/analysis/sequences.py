@@ -131,7 +131,7 @@ def terms(
     return Terms(m, e, span / least)
 
 
-def _by_unit(unit: IntegerArray) -> tuple[IntegerArray, IntegerArray]:
+def by_unit(unit: IntegerArray) -> tuple[IntegerArray, IntegerArray]:
     """Return the rows unit by unit, each unit's in their order, and for each of these places that
     of its unit's first row: both (n,)."""
     order = np.argsort(unit, kind="stable")
@@ -141,27 +141,27 @@ def _by_unit(unit: IntegerArray) -> tuple[IntegerArray, IntegerArray]:
 
 def counted(unit: IntegerArray) -> npt.NDArray[np.bool_]:
     """Return whether each row counts, (n,): it is one of the first MOST_ROWS of its unit."""
-    order, first = _by_unit(unit)
+    order, first = by_unit(unit)
     counts = np.empty(len(unit), dtype=bool)
     counts[order] = np.arange(len(unit)) - first < MOST_ROWS
     return counts
 
 
+def earlier_of_unit(values: Array, unit: IntegerArray) -> Array:
+    """Return the sum of the values of the earlier rows of the same unit, (n,)."""
+    order, first = by_unit(unit)
+    sums, found = before(values[order]), np.empty_like(values)
+    found[order] = sums - sums[first]
+    return found
+
+
 def sum_of_squares(e: Array, unit: IntegerArray, other: Array | None = None) -> Array:
     """Return V after each row, (n,): the sum over units of (sum of e)^2, or of the product of the
     sums of `e` and `other`."""
-    order, first = _by_unit(unit)
-
-    def earlier(values: Array) -> Array:
-        """Sum over the earlier rows of the same unit."""
-        sums, found = before(values[order]), np.empty_like(values)
-        found[order] = sums - sums[first]
-        return found
-
-    mine = earlier(e)
+    mine = earlier_of_unit(e, unit)
     if other is None:
         return np.cumsum(e * (2 * mine + e))
-    return np.cumsum(e * earlier(other) + other * mine + e * other)
+    return np.cumsum(e * earlier_of_unit(other, unit) + other * mine + e * other)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,326 @@
+"""Rollouts: a challenger takes over the traffic of its baseline in stages, or gives it back.
+
+A rollout and what is known of its two policies go in, and a step comes out. Nothing here reads a
+clock, a log or an array.
+"""
+
+from math import inf, isfinite
+from typing import Literal
+
+import msgspec
+
+from service.clock import iso
+from service.naming import quoted
+from service.tables import figure
+
+HOUR_S = 3_600.0
+DAY_S = 86_400.0
+LEAST_UNITS = 50
+"""Effective number of visitors without which no rollout advances: below, a few of them make its
+outcome."""
+LONGEST_SILENCE_S = 900.0
+"""Seconds without a settlement after which there is no data: a quiet log is no good news."""
+
+RolloutState = Literal["running", "held", "undecided", "rolled_back", "finished"]
+"""`held` by a person, or until one confirms the next stage. `undecided`: held, since the time is
+over. Both can still be rolled back."""
+OnUndecided = Literal["ask", "ship", "back"]
+StepKind = Literal["advance", "hold", "resume", "roll back", "finish", "ask"]
+ReadingState = Literal["no data", "loses", "keeps", "open"]
+"""`keeps`: the challenger is within the margin. `loses`: it is beyond."""
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollout of `policy` in place of `baseline`.
+
+    stages                 the challenger's shares of the traffic of both, ascending
+    margin                 share of the baseline's reward that the challenger may lose
+    stage                  place of the present stage in `stages`
+    started_at             unix seconds
+    stage_since            unix seconds
+    waiting_since          unix seconds from which `undecided_after_days` count
+    stage_hours            least length of a stage
+    undecided_after_days   after which a rollout without an outcome ends, as `on_undecided` says
+    ask                    whether a person confirms each stage
+    """
+
+    policy: str
+    baseline: str
+    started_at: float
+    stage_since: float
+    waiting_since: float
+    stages: tuple[float, ...] = (0.05, 0.2, 0.5, 1.0)
+    margin: float = 0.1
+    stage: int = 0
+    state: RolloutState = "running"
+    stage_hours: float = 24.0
+    undecided_after_days: float = 14.0
+    on_undecided: OnUndecided = "ask"
+    ask: bool = False
+
+    @property
+    def share(self) -> float:
+        """Share of the traffic of both that the challenger has; 0 once it is rolled back."""
+        return 0.0 if self.state == "rolled_back" else self.stages[self.stage]
+
+    @property
+    def least_share(self) -> float:
+        """Smallest share of either policy in the stages that have both."""
+        return min(min(share, 1 - share) for share in self.stages if 0 < share < 1)
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("rolled_back", "finished")
+
+
+class RolloutReading(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a rollout's policies. A figure that nobody can compute is NaN.
+
+    own, baseline           settled decisions of each policy
+    value, baseline_value   reward of a decision of each
+    within                  the challenger's reward less what the margin asks for: below 0, it loses
+                            too much
+    lower, upper            bounds of `within` that hold at all times at once
+    evidence                of a loss beyond the margin, from bets; 1 is enough
+    units                   effective number of visitors of the policy with fewer
+    newest                  time of the last settlement, in unix seconds; None: there is none
+    """
+
+    own: int
+    baseline: int
+    value: float
+    baseline_value: float
+    within: float
+    lower: float
+    upper: float
+    evidence: float
+    units: float
+    newest: float | None
+
+
+class RolloutStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a rollout, with the figures that brought it about.
+
+    stage, state   of the rollout from now on
+    metric         what decided
+    value, bound   of the metric, and what it was compared with; None: no decision is settled
+    own            settled decisions of the challenger
+    baseline       settled decisions of the baseline
+    at             unix seconds
+    """
+
+    kind: StepKind
+    stage: int
+    state: RolloutState
+    metric: str
+    value: float | None
+    bound: float | None
+    own: int
+    baseline: int
+    at: float
+    sentence: str
+
+
+WITHIN = "lower bound of the reward above the margin"
+BEYOND = "upper bound of the reward above the margin"
+EVIDENCE = "evidence of a loss beyond the margin"
+DAYS = "days without an outcome"
+OWN_SETTLED = "settled decisions of the challenger"
+
+
+def reading_state(reading: RolloutReading, now: float) -> ReadingState:
+    """Say what a reading shows. A loss counts however old it is; anything else needs new data."""
+    if -inf < reading.upper < 0 or 1 <= reading.evidence < inf:
+        return "loses"
+    figures = msgspec.structs.astuple(reading)[:-1]
+    silent = reading.newest is None or now - reading.newest > LONGEST_SILENCE_S
+    if silent or not all(map(isfinite, figures)):
+        return "no data"
+    return "keeps" if reading.lower > 0 else "open"
+
+
+def next_step(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep | None:
+    """Return what a rollout does now by itself; None: it goes on as it is.
+
+    It stops at once where the challenger loses too much: no hours and no visitors are waited for.
+    It advances where data are new, the challenger is within the margin, the stage had its hours,
+    and LEAST_UNITS were there. now: unix seconds
+    """
+    if rollout.ended:
+        return None
+    state = reading_state(reading, now)
+    if state == "loses":
+        return roll_back(rollout, reading, now)
+    if rollout.state != "running":
+        return None
+    if state == "keeps" and reading.units >= LEAST_UNITS:
+        if now - rollout.stage_since < rollout.stage_hours * HOUR_S:
+            return None
+        return _ask(rollout, reading, now) if rollout.ask else advance(rollout, reading, now)
+    if now - rollout.waiting_since < rollout.undecided_after_days * DAY_S:
+        return None
+    return _undecided(rollout, reading, now, state)
+
+
+def applied(rollout: Rollout, step: RolloutStep) -> Rollout:
+    """Return the rollout after a step."""
+    moved, resumed = step.stage != rollout.stage, step.kind == "resume"
+    return msgspec.structs.replace(
+        rollout,
+        stage=step.stage,
+        state=step.state,
+        stage_since=step.at if moved else rollout.stage_since,
+        waiting_since=step.at if resumed else rollout.waiting_since,
+    )
+
+
+# -- steps, which a person may also take ---------------------------------------------------------
+
+
+def advance(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
+    """Return the step to the next stage. The last stage ends a rollout."""
+    return _forward(rollout, reading, now, rollout.stage + 1, _verdict(rollout, reading, now))
+
+
+def roll_back(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
+    """Return the step that gives all traffic back to the baseline."""
+    metric, value, bound = BEYOND, reading.upper, 0.0
+    if not -inf < reading.upper < 0 and reading.evidence >= 1:
+        metric, value, bound = EVIDENCE, reading.evidence, 1.0
+    said = f"{_verdict(rollout, reading, now)} {quoted(rollout.baseline)} has its traffic back."
+    return _step("roll back", "rolled_back", rollout, reading, now, (metric, value, bound), said)
+
+
+def hold(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
+    """Return the step after which a rollout stays at its stage."""
+    said = f"{_verdict(rollout, reading, now)} The rollout is held at {_percent(rollout.share)}."
+    counts = OWN_SETTLED, float(reading.own), None
+    return _step("hold", "held", rollout, reading, now, counts, said)
+
+
+def resume(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
+    """Return the step after which a held rollout goes on, with all its days before it."""
+    said = f"{_verdict(rollout, reading, now)} The rollout goes on at {_percent(rollout.share)}."
+    counts = OWN_SETTLED, float(reading.own), None
+    return _step("resume", "running", rollout, reading, now, counts, said)
+
+
+def _forward(
+    rollout: Rollout, reading: RolloutReading, now: float, stage: int, why: str
+) -> RolloutStep:
+    last = stage >= len(rollout.stages) - 1
+    stage = min(stage, len(rollout.stages) - 1)
+    said = f"{why} It takes {_percent(rollout.stages[stage])} of the traffic"
+    said += ", and the rollout is finished." if last else "."
+    found = WITHIN, reading.lower, 0.0
+    moved = msgspec.structs.replace(rollout, stage=stage)
+    if last:
+        return _step("finish", "finished", moved, reading, now, found, said)
+    return _step("advance", "running", moved, reading, now, found, said)
+
+
+def _ask(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
+    said = (
+        f"{_verdict(rollout, reading, now)} It may take "
+        f"{_percent(rollout.stages[min(rollout.stage + 1, len(rollout.stages) - 1)])} of the "
+        "traffic once a person confirms it."
+    )
+    found = WITHIN, reading.lower, 0.0
+    return _step("ask", "held", rollout, reading, now, found, said)
+
+
+def _undecided(
+    rollout: Rollout, reading: RolloutReading, now: float, state: ReadingState
+) -> RolloutStep:
+    """Return the step at the end of the days. Nothing ships without data."""
+    days = (now - rollout.waiting_since) / DAY_S
+    found = DAYS, days, rollout.undecided_after_days
+    why = f"{_verdict(rollout, reading, now)} That is all after {figure(days)} days."
+    if rollout.on_undecided == "back":
+        said = f"{why} {quoted(rollout.baseline)} has its traffic back."
+        return _step("roll back", "rolled_back", rollout, reading, now, found, said)
+    if rollout.on_undecided == "ship" and state != "no data":
+        shipped = _forward(rollout, reading, now, len(rollout.stages) - 1, why)
+        return msgspec.structs.replace(
+            shipped, metric=DAYS, value=days, bound=rollout.undecided_after_days
+        )
+    said = f"{why} The rollout is held at {_percent(rollout.share)} until a person decides."
+    return _step("ask", "undecided", rollout, reading, now, found, said)
+
+
+def _step(
+    kind: StepKind,
+    state: RolloutState,
+    rollout: Rollout,
+    reading: RolloutReading,
+    now: float,
+    figures: tuple[str, float, float | None],
+    sentence: str,
+) -> RolloutStep:
+    metric, value, bound = figures
+    return RolloutStep(
+        kind=kind,
+        stage=rollout.stage,
+        state=state,
+        metric=metric,
+        value=value if isfinite(value) else None,
+        bound=bound,
+        own=reading.own,
+        baseline=reading.baseline,
+        at=now,
+        sentence=sentence,
+    )
+
+
+# -- sentences -----------------------------------------------------------------------------------
+
+
+def standing(rollout: Rollout, reading: RolloutReading, now: float) -> str:
+    """Say where a rollout stands, in two sentences."""
+    where = f"{quoted(rollout.policy)} has {_percent(rollout.share)} of the traffic"
+    match rollout.state:
+        case "running":
+            end = rollout.stage_since + rollout.stage_hours * HOUR_S
+            where += f", until {iso(end)} at least." if now < end else "."
+        case "rolled_back":
+            where = f"The rollout was rolled back, and {quoted(rollout.baseline)} has the traffic."
+        case "finished":
+            where += ", and the rollout is finished."
+        case "held":
+            where += ", and the rollout is held."
+        case "undecided":
+            where += ", and the rollout is held until a person decides."
+    return f"{_verdict(rollout, reading, now)} {where}"
+
+
+def _verdict(rollout: Rollout, reading: RolloutReading, now: float) -> str:
+    """Put a reading into a sentence."""
+    state, margin = reading_state(reading, now), f"the margin of {_percent(rollout.margin)}"
+    if state == "no data":
+        since = f" since {iso(reading.newest)}" if reading.newest is not None else ""
+        return f"There is no data{since}, so the rollout cannot advance."
+    earned = (
+        f"{quoted(rollout.policy)} earned {_reward(reading.value)} a decision after "
+        f"{reading.own:,} settlement{'s' * (reading.own != 1)}, and {quoted(rollout.baseline)} "
+        f"{_reward(reading.baseline_value)}"
+    )
+    match state:
+        case "loses":
+            return f"{earned}: the loss is beyond {margin}."
+        case "keeps" if reading.units < LEAST_UNITS:
+            return (
+                f"{earned}: {reading.units:,.0f} visitors in effect are too few of the "
+                f"{LEAST_UNITS} that an advance needs."
+            )
+        case "keeps":
+            return f"{earned}: a loss beyond {margin} is ruled out."
+        case _:
+            return f"{earned}: whether the loss is within {margin} cannot be told yet."
+
+
+def _reward(value: float) -> str:
+    return figure(value) if isfinite(value) else "an unknown reward"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.6g} percent"
