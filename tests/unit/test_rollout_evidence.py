@@ -140,6 +140,13 @@ def test_a_bet_pays_by_how_far_a_term_is_from_the_largest_there_can_be() -> None
     assert np.exp(won.wealth) == pytest.approx(np.mean(1 + 0.25 * BETS))
 
 
+def test_the_two_ways_to_stop_share_one_level() -> None:
+    """Each has 2.5 percent: a fair bettor reaches 40 times the start with that chance at most."""
+    assert STOP_ALPHA == 0.05
+    assert pytest.approx(40) == STOP_WEALTH
+    assert ADVANCE_ALPHA == 0.01
+
+
 def test_a_unit_bets_once() -> None:
     found = RolloutEvidence(0.0, 0.05, (0.0, 1.0))
     once = found.add(one_row(own=False, reward=1.0))
