@@ -5,16 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
+from service.cli.differences import answer_lines
 from service.cli.options import AsJson, ServiceUrl
 from service.cli.running import read_settings
 
 if TYPE_CHECKING:
     from service.offline.definition_client import DefinitionAnswer
 
-LISTED_CHANGES = 20
-"""Names of one part that are printed, for each kind of change."""
-VALUE_CHARACTERS = 60
-"""Most characters of a printed value."""
 WOULD_CHANGE = 3
 """Exit status of a dry run that found changes."""
 
@@ -62,27 +59,7 @@ def _json(told: "DefinitionAnswer") -> str:
 
 
 def _text(name: str, told: "DefinitionAnswer", dry_run: bool) -> str:
-    from service.definition.difference import grouped
-
-    changes = told.changes
-    if not changes:
+    if not told.changes:
         return f"{name}: nothing to change"
-    lines = []
-    for sign, paths in (("+", changes.added), ("-", changes.removed), ("~", [*changes.changed])):
-        for part, names in grouped(paths).items():
-            for each in names[:LISTED_CHANGES]:
-                path = f"{part}.{each}" if each else part
-                change = changes.changed.get(path) if sign == "~" and part != "arms" else None
-                values = f": {_short(change.before)} -> {_short(change.after)}" if change else ""
-                lines.append(f"{sign} {path}{values}")
-            if len(names) > LISTED_CHANGES:
-                lines.append(f"{sign} {part}: {len(names) - LISTED_CHANGES:,} more")
-    for policy, reason in told.restarted.items():
-        lines.append(f"policies.{policy} starts from the prior: {reason}")
     done = "would be" if dry_run else "is now"
-    return "\n".join([*lines, f"{name}: {done} revision {told.revision}"])
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}..."
+    return "\n".join([*answer_lines(told), f"{name}: {done} revision {told.revision}"])

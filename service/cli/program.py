@@ -13,15 +13,18 @@ from service.cli.apply import apply
 from service.cli.audit import audit
 from service.cli.backup import backup, copy, restore
 from service.cli.check import check
+from service.cli.diff import diff
 from service.cli.doctor import doctor
 from service.cli.evaluate import evaluate
 from service.cli.export import export
+from service.cli.history import history
 from service.cli.import_ import import_visits
 from service.cli.init import init
 from service.cli.openapi import openapi
 from service.cli.plan import plan
 from service.cli.rebuild import rebuild
 from service.cli.repair import repair
+from service.cli.revert import revert
 from service.cli.serve import serve
 from service.cli.train import train
 from service.cli.verdict import verdict
@@ -74,6 +77,9 @@ app.command("serve", rich_help_panel=START_PANEL)(serve)
 app.command("init", rich_help_panel=START_PANEL)(init)
 app.command("check", rich_help_panel=START_PANEL)(check)
 app.command("apply", rich_help_panel=START_PANEL)(apply)
+app.command("history", rich_help_panel=START_PANEL)(history)
+app.command("diff", rich_help_panel=START_PANEL)(diff)
+app.command("revert", rich_help_panel=START_PANEL)(revert)
 app.command("train", rich_help_panel=COMPARE_PANEL)(train)
 app.command("verdict", rich_help_panel=COMPARE_PANEL)(verdict)
 app.command("evaluate", rich_help_panel=COMPARE_PANEL)(evaluate)

@@ -58,6 +58,14 @@ class Experiments:
         await self._replicas.catch_up(self.resolve(name))
         return await self.find(name)
 
+    async def ever(self, name: str) -> State:
+        """Find an experiment like `current`, also one that was deleted. Raises NotFound."""
+        await self._replicas.catch_up(name)
+        state = await self._replicas.discover(name)
+        if state.position == 0:
+            raise self.unknown(name)
+        return state
+
     def most_candidates(self, name: str | None) -> int:
         """Return how many arms a decision compares at most where a request names none."""
         replicas = self._replicas

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service import __version__
 from service.http import (
     beacon,
+    changes,
     console,
     evaluations,
     experiments,
@@ -105,6 +106,7 @@ def api_routes() -> tuple[BaseRoute, ...]:
         beacon.router,
         routes.router,
         experiments.router,
+        changes.router,
         maintenance.router,
         console.router,
         evaluations.router,

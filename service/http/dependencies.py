@@ -70,6 +70,11 @@ async def get_state(experiment: GrantedName, services: ServicesDep) -> State:
     return await services.experiments.current(experiment)
 
 
+async def get_past_state(experiment: GrantedName, services: ServicesDep) -> State:
+    """Return the state of the experiment that the path names, which may be deleted."""
+    return await services.experiments.ever(experiment)
+
+
 async def get_only_state(services: ServicesDep, grant: GrantDep) -> State:
     """Return the state of the experiment that is served, where it is the only one."""
     expect_granted(grant, services.experiments.resolve(None))
@@ -77,6 +82,7 @@ async def get_only_state(services: ServicesDep, grant: GrantDep) -> State:
 
 
 StateDep = Annotated[State, Depends(get_state)]
+PastStateDep = Annotated[State, Depends(get_past_state)]
 
 
 def revision_of(if_match: str | None) -> int | None:

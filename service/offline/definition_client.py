@@ -32,24 +32,36 @@ def send_definition(
     *,
     dry_run: bool = False,
     replace: bool = False,
+    revision: int | None = None,
 ) -> DefinitionAnswer:
-    """Define an experiment, or with dry_run say what it would change. replace: an empty catalogue
-    is meant. Raises ConfigurationError with every fault where the service refuses, or does not
-    answer as Forage."""
+    """Define an experiment, or with dry_run say what it would change. Raises ConfigurationError
+    with every fault where the service refuses, or does not answer as Forage.
+
+    replace    an empty catalogue is meant
+    revision   the one that is to be changed: the service refuses where another one came between
+    """
+    match = {} if revision is None else {"If-Match": f'"{revision}"'}
     asked = {"dry_run": dry_run, "replace": replace}
     try:
         answer = httpx.put(
             f"{settings.url}/experiments/{name}",
             params={option: "true" for option, wanted in asked.items() if wanted},
             json=definition.model_dump(mode="json"),
-            headers=settings.key_headers,
+            headers={**settings.key_headers, **match},
             timeout=REQUEST_TIMEOUT_S,
             trust_env=False,
         )
         if answer.is_success:
             return msgspec.json.decode(answer.content, type=DefinitionAnswer)
-        refused = msgspec.json.decode(answer.content, type=_Problem)
+        refused = problem_text(answer.content)
     except (httpx.HTTPError, msgspec.MsgspecError) as fault:
         raise ConfigurationError(f"{settings.url} does not answer as Forage: {fault}") from fault
+    raise ConfigurationError(f"{settings.url}: {refused}")
+
+
+def problem_text(content: bytes) -> str:
+    """Return the text of problem details: what is wrong, and each fault on a line of its own.
+    Raises MsgspecError where they are none."""
+    refused = msgspec.json.decode(content, type=_Problem)
     faults = [f"  {each.get('path', '')}: {each.get('message', '')}" for each in refused.errors]
-    raise ConfigurationError("\n".join([f"{settings.url}: {refused.detail}", *faults]))
+    return "\n".join([refused.detail, *faults])

@@ -22,6 +22,7 @@ from service.features.row import RowLayout
 from service.features.schema import Array, Schema
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
+from service.state.changelog import ChangeLog, Serving
 from service.state.events import (
     Activated,
     AnyEvent,
@@ -95,6 +96,7 @@ class State:
                  decisions of earlier ones belong to deleted experiments of this name
     lost_to      the last position that the log has lost; lost_at: log time when it was noticed
     examination  of slots, where it is learned
+    changelog    changes of all but what is learned, whatever became of the experiment
     digest       of the last event, as the snapshot has it; empty where it is not known
     """
 
@@ -128,6 +130,7 @@ class State:
         self.lost_to, self.lost_at = 0, 0.0
         self.examination: Examination | None = None
         self.digest = ""
+        self.changelog = ChangeLog()
 
     # -- the fold ------------------------------------------------------------------------------
 
@@ -157,8 +160,13 @@ class State:
                 learner.staged.folded_to = position
         if position == 1:
             self.first_at = event.at
+        self.changelog.note(position, event, self._serving)
         self.position = position
         self.log_time = max(self.log_time, event.at)
+
+    def _serving(self) -> Serving:
+        versions = {name: learner.active.number for name, learner in self.learners.items()}
+        return versions, {} if self.deleted else self.traffic.shares
 
     def _note(self, event: LogTruncated | Exposed | Leased) -> None:
         """Note what concerns no head."""
@@ -556,6 +564,7 @@ class State:
             "arms": dict(self.arms),
             "attributes": dict(self.attributes),
             **self.newness.members(),
+            **self.changelog.members(),
         }
         own = {name: array.copy(order="K") for name, array in arrays.items()}
 
@@ -599,6 +608,7 @@ class State:
             int(version): Earlier(RowLayout(layouts[version].copy()), columns.copy())
             for version, columns in part(arrays, "earlier.").items()
         }
+        state.changelog = ChangeLog.restore(meta["changelog"], meta["changelog_dropped"])
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
         state.first_at, state.erased_keys = meta["first_at"], set(meta["erased_keys"])
         (state.lost_to, state.lost_at), state.digest = meta["lost"], meta["digest"]

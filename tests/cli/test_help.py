@@ -8,7 +8,7 @@ import pytest
 from service.cli.program import main
 
 PANELS = {
-    "Start": ["serve", "init", "check", "apply"],
+    "Start": ["serve", "init", "check", "apply", "history", "diff", "revert"],
     "Learn and compare": ["train", "verdict", "evaluate"],
     "Look after the log": [
         "audit",

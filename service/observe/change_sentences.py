@@ -1,0 +1,103 @@
+"""Changes of an experiment in words: one plain sentence each."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import structs
+
+from service.definition.difference import Difference, SettingChange, grouped
+from service.naming import listed, quoted
+from service.state.changelog import CHANGE_KINDS
+from service.state.events import Change, ChangingEvent, Event
+
+SAID_PARTS = 6
+"""Parts of a definition that one sentence names."""
+
+VALUE_LENGTH = 60
+"""Most characters of a value in a sentence."""
+
+NOUNS = {
+    "arms": ("arm", "arms"),
+    "attributes": ("attribute", "attributes"),
+    "features": ("feature", "features"),
+    "policies": ("policy", "policies"),
+    "rules": ("rule", "rules"),
+}
+
+
+def author(by: str) -> str:
+    """Name the author of a change, who has no name where keys are off."""
+    return quoted(by) if by else "somebody"
+
+
+def sentence(event: ChangingEvent | Event) -> str:
+    """Say what an event changed. A definition has a sentence of its own (`defined_sentence`)."""
+    values = structs.asdict(event)
+    words = CHANGE_KINDS[type(event)].words.format_map({k: _said(v) for k, v in values.items()})
+    if reason := values.get("reason"):
+        words = f"{words}: {reason}"
+    return f"{author(event.by)} {words}" if isinstance(event, Change) else words
+
+
+def lost_sentence(kind: str, by: str) -> str:
+    """Say that an event is gone, and what is known of it."""
+    return f"{kind.replace('_', ' ')} by {author(by)}: the log no longer holds the details"
+
+
+def defined_sentence(by: str, changes: Difference, *, arms: bool = True) -> str:
+    """Say what a definition changed of the one before. arms: whether arms were compared."""
+    if not changes:
+        most = "" if arms else " but arms at most"
+        return f"{author(by)} defined the experiment again, with nothing changed{most}"
+    parts = [*_moved("added", changes.added), *_moved("removed", changes.removed)]
+    parts += [_changed(path, change) for path, change in changes.changed.items()]
+    more = len(parts) - SAID_PARTS
+    text = "; ".join(parts[:SAID_PARTS]) + f"; and {more:,} more changes" * (more > 0)
+    return f"{author(by)} {text}"
+
+
+def _moved(verb: str, paths: list[str]) -> Iterator[str]:
+    for part, names in grouped(paths).items():
+        one, several = NOUNS.get(part, (part, part))
+        yield f"{verb} {one if len(names) == 1 else several} {listed(names)}"
+
+
+def _changed(path: str, change: SettingChange) -> str:
+    part, _, rest = path.partition(".")
+    before, after = change.before, change.after
+    if part == "policies":
+        policy, _, setting = rest.partition(".")
+        if setting == "share":
+            return f"set the share of {quoted(policy)} to {_short(after)}"
+        return f"changed policy {quoted(policy)}: {setting} {_short(before)} -> {_short(after)}"
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        one, _ = NOUNS.get(part, (part, part))
+        return f"changed {one} {quoted(rest)}: {', '.join(_values_moved(before, after))}"
+    return f"changed {path}: {_short(before)} -> {_short(after)}"
+
+
+def _values_moved(
+    before: Mapping[str, object], after: Mapping[str, object], within: str = ""
+) -> Iterator[str]:
+    """Yield each value that differs, with its dotted path."""
+    for name in [*before, *(name for name in after if name not in before)]:
+        old, new = before.get(name), after.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from _values_moved(old, new, f"{within}{name}.")
+        elif old != new:
+            yield f"{within}{name} {_short(old)} -> {_short(new)}"
+
+
+def _said(value: object) -> str:
+    """Write a field of an event: a list as its length, shares by name."""
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, list):
+        return f"{len(value):,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{quoted(name)} to {_short(each)}" for name, each in value.items())
+    return str(value)
+
+
+def _short(value: object) -> str:
+    text = repr(value) if value is not None else "none"
+    return text if len(text) <= VALUE_LENGTH else f"{text[:VALUE_LENGTH]}..."
