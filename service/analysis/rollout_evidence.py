@@ -11,7 +11,7 @@ which is linear in the terms of `sequences`. Stages change c, and so the spread 
 Advance: one confidence sequence over all stages bounds D from below. A sequence needs a bound of
 |e| that is fixed in advance: `least`, the smallest chance that counts, gives it. For rates of 0.2
 and of 0.02 alike, an equal challenger of a twentieth of the traffic has advanced after
-11 p (1 - p) / (margin p)^2 of its own decisions, in the median: bets are no quicker here.
+11 p (1 - p) / (margin p)^2 of its own decisions, in the median.
 
 Stop: half of the level is for the same sequence, which bounds D from above. It pays for the range
 of e, which is 1 / least whatever is earned, so it is slow to see a challenger that earns nothing.
@@ -28,8 +28,8 @@ so they are no bets.
 
 The terms of the bets keep the running means as control variates. Means of earlier rewards and the
 chance are known before a row is drawn, so they bound z without any assumption, and the bets stay
-fair. Without the means, z would vary by r^2 / c instead of (r - m)^2 / c: a fifth more at a rate of
-0.2, and ten times as much at 0.9.
+fair. Without the means, z would vary by r^2 / c instead of (r - m)^2 / c: a quarter more at a rate
+of 0.2, and ten times as much at 0.9.
 """
 
 from dataclasses import dataclass, replace

@@ -81,7 +81,7 @@ def rollout_forecast(
     """Forecast a rollout.
 
     Sums of terms are taken as Brownian motion, and the bound as if it had always been as wide as it
-    is: simulated rollouts end up to a quarter earlier.
+    is: simulated rollouts end a seventh earlier in the median.
     """
     least = min(min(share, 1 - share) for share in shares)
     stages = [_stage(traffic, share, least, margin, stage_hours * HOUR_S) for share in shares]
