@@ -14,7 +14,7 @@ from service.observe.change_list import ChangeList, ChangePage, changes_of
 
 router = APIRouter(tags=["observe"], route_class=StrictRoute)
 
-LARGEST = 10**15
+LARGEST_NUMBER = 10**15
 """Largest number of a position or a revision: beyond any log."""
 
 
@@ -31,10 +31,10 @@ async def list_changes(
     ] = None,
     revision: Annotated[
         int | None,
-        Query(ge=1, le=LARGEST, description="What held once this revision was made."),
+        Query(ge=1, le=LARGEST_NUMBER, description="What held once this revision was made."),
     ] = None,
     before: Annotated[
-        int | None, Query(ge=1, le=LARGEST, description="Changes before this position.")
+        int | None, Query(ge=1, le=LARGEST_NUMBER, description="Changes before this position.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> ChangeList:

@@ -19,7 +19,7 @@ from service.state.changelog import NotedChange
 from service.state.events import ExperimentDefined, decode_event
 from service.state.fold import State
 
-DEFINED, DELETED = "defined", "deleted"
+DEFINITION, DELETION = "defined", "deleted"
 ACTIVATED, SHARES_SET = "version_activated", "shares_set"
 ARM_KINDS = ("arm_set", "arm_changed", "arm_removed")
 
@@ -42,8 +42,7 @@ class HeldThen(BaseModel):
     at: float = Field(description="Time of this change, unix seconds.")
     revision: int
     definition: Definition | None = Field(
-        description="As it was defined, with the arms of that definition and the shares of then; "
-        "null: see `gone`."
+        description="The definition, with its own arms and the shares of then; null: see `gone`."
     )
     shares: dict[str, float] | None = Field(description="Share of each policy.")
     versions: dict[str, int] | None = Field(
@@ -134,10 +133,10 @@ class _Reader:
 
     async def then(self, last: NotedChange) -> HeldThen:
         """Say what held after a change, which is the newest of the list."""
-        made = (change for change in self._changes if change.kind in (DEFINED, DELETED))
+        made = (change for change in self._changes if change.kind in (DEFINITION, DELETION))
         defined = next(made, None)
         definition, gone = None, f"the definition before position {last.position} is not listed"
-        if defined is not None and defined.kind == DELETED:
+        if defined is not None and defined.kind == DELETION:
             gone = f"revision {defined.revision} deleted the experiment"
         elif defined is not None:
             definition = await self._definition(defined, last.position)
@@ -155,7 +154,7 @@ class _Reader:
         )
 
     async def _sentence(self, change: NotedChange) -> str:
-        if change.kind == DEFINED:
+        if change.kind == DEFINITION:
             return await self._defined(change)
         record = await record_at(self._store, self._state.name, change.position)
         if record is None:
@@ -168,12 +167,12 @@ class _Reader:
         earlier = (
             each
             for each in self._changes
-            if each.position < change.position and each.kind in (DEFINED, DELETED)
+            if each.position < change.position and each.kind in (DEFINITION, DELETION)
         )
         former = next(earlier, None)
-        if former is None and self._dropped.get(DEFINED, 0):
+        if former is None and self._dropped.get(DEFINITION, 0):
             return f"{author(change.by)} defined the experiment; the one before is not listed"
-        if former is None or former.kind == DELETED:
+        if former is None or former.kind == DELETION:
             return f"{author(change.by)} defined the experiment"
         before = await self._definition(former, change.position - 1)
         after = await self._definition(change, change.position)
@@ -206,7 +205,7 @@ class _Reader:
     async def _defined_by(self, change: NotedChange) -> Definition | None:
         state, position = self._state, change.position
         if position not in self._definitions:
-            present = None if state.deleted else next(state.changelog.of_kind(DEFINED), None)
+            present = None if state.deleted else next(state.changelog.of_kind(DEFINITION), None)
             if present == change:
                 self._definitions[position] = state.definition
             else:
