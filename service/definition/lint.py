@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from service.bandits.kinds import AnyPolicy
 from service.bandits.kinds.base import Featured
 from service.definition.experiment import Definition
+from service.definition.rules import ValueTypes, impossible_values
 from service.features.declaration import (
     CROSS,
     INTERCEPT,
@@ -33,6 +34,7 @@ def lint(definition: Definition) -> Iterator[Warned]:
     yield from _traffic(definition)
     yield from _scales(definition)
     yield from _arms(definition)
+    yield from _rules(definition)
     for name, policy in definition.policies.items():
         keys = ("policies", name)
         if not policy.shadow:
@@ -120,6 +122,13 @@ def _arms(definition: Definition) -> Iterator[Warned]:
                         "scale out, or set them so that usual values come to about 1",
                     )
                     break
+
+
+def _rules(definition: Definition) -> Iterator[Warned]:
+    """Values of rules that no visitor and no arm has, so that nothing comes of them."""
+    types = ValueTypes(definition.features, definition.attributes)
+    found = impossible_values(definition.rules, definition.features, types)
+    yield from ((("rules", *keys), text) for keys, text in found)
 
 
 def _exploration(policy: AnyPolicy) -> Iterator[Warned]:

@@ -459,12 +459,43 @@ def _faults_of(rule: DeclaredRule, types: ValueTypes) -> Iterator[tuple[Location
         near = suggestion(rule.at_most.of, types.arm)
         found = quoted(rule.at_most.of)
         yield ("at_most", "of"), f"no attribute or feature of arms {found}{near}"
-    for text, known, name in (
-        (rule.eligible_if, types.all, "eligible_if"),
-        (rule.condition, types.context, "if"),
-    ):
-        if text is not None:
-            try:
-                parse(text, known)
-            except ValueError as fault:
-                yield (*where, name), str(fault)
+    for loc, text, known in _conditions(rule, types):
+        try:
+            parse(text, known)
+        except ValueError as fault:
+            yield loc, str(fault)
+
+
+def _conditions(
+    rule: DeclaredRule, types: ValueTypes
+) -> Iterator[tuple[Location, str, Mapping[str, ValueType]]]:
+    """Yield the conditions of a rule: where each is, its text, and the types of what it reads."""
+    if rule.eligible_if is not None:
+        yield ("eligible_if",), rule.eligible_if, types.all
+    if rule.condition is not None:
+        yield (rule.verb, "if"), rule.condition, types.context
+
+
+def impossible_values(
+    rules: Rules, features: Features, types: ValueTypes
+) -> Iterator[tuple[Location, str]]:
+    """Yield where rules name a value that their categorical feature never has, and which. The
+    conditions are right in themselves."""
+    for name, rule in rules.named.items():
+        for loc, feature, value in _values_named(rule, types):
+            declared = features.context.get(feature) or features.arm.get(feature)
+            if not isinstance(declared, Categorical) or declared.unknown == "other":
+                continue
+            if value not in declared.values:
+                near = suggestion(value, declared.values)
+                yield (name, *loc), f"{quoted(feature)} is never {quoted(value)}{near}"
+
+
+def _values_named(rule: DeclaredRule, types: ValueTypes) -> Iterator[tuple[Location, str, str]]:
+    """Yield the texts that a rule names: where, of which name, and the text."""
+    for loc, text, known in _conditions(rule, types):
+        for feature, value in parse(text, known).texts:
+            yield loc, feature, value
+    group = rule.named
+    if group is not None and group.of is not None and isinstance(group.value, str):
+        yield ("is",) if group is rule else (rule.verb, "is"), group.of, group.value

@@ -187,10 +187,12 @@ class Expression:
     """A condition that `parse` has checked.
 
     names   features and attributes that it reads
+    texts   each name and a text that it is compared with, once, in the order of the condition
     """
 
     text: str
     names: frozenset[str]
+    texts: tuple[tuple[str, str], ...]
     _condition: _Condition
 
     def evaluate(self, values: Mapping[str, Values]) -> Truth:
@@ -208,8 +210,9 @@ def parse(text: str, types: Mapping[str, ValueType]) -> Expression:
         size = f"the condition has {len(text):,} characters"
         raise source.error(EXPRESSION_CHARACTERS, f"{size}; allowed are {EXPRESSION_CHARACTERS:,}")
     names = _scan(source, types)
-    condition = _Checker(source, types).condition(_tree(source))
-    return Expression(text, names, condition)
+    checker = _Checker(source, types)
+    condition = checker.condition(_tree(source))
+    return Expression(text, names, tuple(checker.texts), condition)
 
 
 class _Source:
@@ -422,11 +425,15 @@ def _equal_texts(left: Any, right: Any) -> Flags:
 
 
 class _Checker:
-    """Turns Python's tree into conditions whose types fit."""
+    """Turns Python's tree into conditions whose types fit.
+
+    texts   each name and a text that it is compared with: the keys
+    """
 
     def __init__(self, source: _Source, types: Mapping[str, ValueType]) -> None:
         self._source, self._types = source, types
         self._encoded = f"({source.text}".encode()
+        self.texts: dict[tuple[str, str], None] = {}
 
     def condition(self, node: ast.expr, depth: int = 0) -> _Condition:
         """Return the condition of a node, which has `depth` of `and`, `or` and `not` around it."""
@@ -465,6 +472,8 @@ class _Checker:
             return _Not(member) if isinstance(op, ast.NotIn) else member
         other = self._operand(right)
         self._expect_alike(left, operand, right, other)
+        self._note(operand, other)
+        self._note(other, operand)
         if (order := _ORDERS.get(type(op))) is None:
             equal = _equal_texts if operand.type == "text" else operator.eq
             same = _Comparison(equal, operand, other)
@@ -486,8 +495,15 @@ class _Checker:
                     each, "a list after 'in' has constants only, such as ['DE', 'AT']"
                 )
             self._expect_alike(left, operand, each, option)
+            self._note(operand, option)
             options.add(option.value)
         return frozenset(options)
+
+    def _note(self, operand: _Operand, other: _Operand) -> None:
+        """Note a name and the text that it is compared with."""
+        text = other.value if isinstance(other, _Constant) else None
+        if isinstance(operand, _Name) and isinstance(text, str):
+            self.texts[operand.name, text] = None
 
     def _operand(self, node: ast.expr) -> _Operand:
         match node:

@@ -201,6 +201,44 @@ def test_numbers_of_the_context_that_declare_a_scale_are_named_in_one_warning(
     )
 
 
+@pytest.mark.parametrize(
+    ("rule", "path", "said"),
+    [
+        ("eligible_if = \"persona == 'fish'\"", "eligible_if", "'persona' is never 'fish'; there"),
+        ("eligible_if = \"'dogs' != persona\"", "eligible_if", "'dogs'; did you mean 'dog'?"),
+        (
+            "eligible_if = \"not (sale or category in ['toy', 'bed'])\"",
+            "eligible_if",
+            "'category' is never 'bed'; there are: 'food', 'toy'",
+        ),
+        (
+            "cap = { of = 'arm', share = 0.6, if = \"persona in ['', 'cat']\" }",
+            "cap.if",
+            "never ''",
+        ),
+        ("cap = { of = 'category', is = 'foot', share = 0.6 }", "cap.is", "you mean 'food'?"),
+        ("of = 'category'\nis = 'bed'\neligible_if = 'sale'", "is", "never 'bed'"),
+        ("eligible_if = \"persona in ['cat', 'dog'] and category != 'toy'\"", None, ""),
+        ("eligible_if = \"brand == 'Acme' and city == 'Linz'\"", None, ""),
+        ("cap = { of = 'brand', is = 'Acme', share = 0.6 }", None, ""),
+        ("cap = { of = 'arm', share = 0.6 }", None, ""),
+    ],
+)
+def test_a_value_of_a_rule_that_no_category_has_is_a_warning(
+    rule: str, path: str | None, said: str
+) -> None:
+    """A category that takes others, and an attribute, may have any value."""
+    found = changed(
+        "[features.arm]\n",
+        "[features.context.city]\ntype = 'categorical'\nvalues = ['Wien']\nunknown = 'other'\n"
+        f"[attributes]\nbrand = 'text'\nsale = 'boolean'\n[rules.r]\n{rule}\n[features.arm]\n",
+    )
+    assert found.faults == []
+    messages = {each.path: each.message for each in found.findings}
+    assert messages.keys() == (set() if path is None else {f"rules.r.{path}"})
+    assert all(said in message for message in messages.values())
+
+
 def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     status = main(["check", *arguments])
     output = capsys.readouterr()

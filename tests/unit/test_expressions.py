@@ -301,6 +301,13 @@ def test_names_are_those_that_the_condition_reads() -> None:
     assert parse("1 < 2", TYPES).names == set()
 
 
+def test_a_condition_knows_the_texts_that_its_names_are_compared_with() -> None:
+    text = "country in ['DE', 'AT'] and not ('Acme' == brand or brand != 'Acme') and 'a' != 'b'"
+    expected = (("country", "DE"), ("country", "AT"), ("brand", "Acme"))
+    assert parse(text, TYPES).texts == expected
+    assert parse("'DE' == country == brand and stock > 3", TYPES).texts == (("country", "DE"),)
+
+
 def test_names_may_be_words_that_are_free_elsewhere() -> None:
     types: dict[str, ValueType] = {
         **dict.fromkeys(("match", "type", "nothing", "in", "or-not", "inner"), "number"),
