@@ -21,6 +21,7 @@ from service.analysis.request import EvaluationRequest
 from service.decide.scoring import decide
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
+from service.errors import Invalid
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.state.decisions import Decision
@@ -71,7 +72,9 @@ BUDGETS = {
 }
 
 
-def log_of(rule: Mapping[str, Any], seed: int) -> tuple[MemoryStore, float]:
+def log_of(
+    rule: Mapping[str, Any], seed: int, decisions: int = DECISIONS
+) -> tuple[MemoryStore, float]:
     """Return decisions of a policy under the rule, cats and dogs in turn by chance, with their
     clicks; and the mean value of a uniform policy under the bounds of each decision."""
     store, rng, values = MemoryStore(), Random(seed), list[float]()
@@ -90,7 +93,7 @@ def log_of(rule: Mapping[str, Any], seed: int) -> tuple[MemoryStore, float]:
             "even": {"kind": "random", "share": 0.0},
         }
         await define(services, {**shop(**policies), "rules": {"rule": rule}})
-        for _ in range(DECISIONS // TOGETHER):
+        for _ in range(decisions // TOGETHER):
             await asyncio.gather(*(visit(services) for _ in range(TOGETHER)))
 
     run_virtual(live(store, play, rng=Random(f"services {seed}")))
@@ -142,3 +145,38 @@ def test_intervals_cover_the_value_of_another_policy_under_the_same_rule(name: s
 @pytest.mark.parametrize("name", BUDGETS)
 def test_intervals_cover_the_value_of_another_policy_under_a_budget(name: str) -> None:
     expect_covered(f"{name} over a window", BUDGETS[name])
+
+
+# -- what a log cannot tell ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"cap": {"of": "kind", "is": "food", "share": 1e-6}}, "weights have the mean 0.6"),
+        ({"floor": {"arm": "bed1", "share": 1.0}}, "had no chance of being shown in the log"),
+        ({"pin": {"arm": "toy2", "share": 1.0}}, "had no chance of being shown in the log"),
+        (
+            {"cap": {"arm": "food1", "count": 20, "every": "day"}},
+            "had no chance of being shown in the log: food1",
+        ),
+    ],
+)
+def test_a_policy_without_a_rule_that_kept_arms_out_of_the_log_has_no_estimate(
+    rule: Mapping[str, Any], why: str
+) -> None:
+    store, _ = log_of(rule, 0, 500)
+    uniform = {"uniform": {"kind": "random"}}
+    request = EvaluationRequest("shop", definitions=uniform, rules={"rule": None})
+    [found] = run_virtual(evaluate(store, request)).policies
+    assert why in (found.refused or "")
+    assert found.estimates == {}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_a_budget_that_did_not_hold_has_no_estimate(name: str) -> None:
+    """What would have been shown in its window, the log does not say."""
+    store, _ = log_of({"cap": {"of": "arm", "share": 0.9}}, 0, 100)
+    request = EvaluationRequest("shop", policies=["even"], rules={"rule": BUDGETS[name]})
+    with pytest.raises(Invalid, match="a log cannot tell what would have been shown in a window"):
+        run_virtual(evaluate(store, request))
