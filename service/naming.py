@@ -9,6 +9,8 @@ from service.errors import NotFound
 
 NAME_CHARACTERS = 48
 """Most characters of a name that is repeated."""
+VALUE_CHARACTERS = 60
+"""Most characters of a value."""
 LIST_CHARACTERS = 90
 """Most characters of a list of names: message, name and list fit into a problem's 200."""
 SEARCHED_NAMES, COMPARED_NAMES, COMPARED_CHARACTERS = 1_000, 100, 64
@@ -22,6 +24,12 @@ def quoted(name: str) -> str:
     if len(text) > NAME_CHARACTERS + 2:  # escapes are up to ten times as long
         text = f"{text[:NAME_CHARACTERS]}{text[0]}"
     return text if len(name) <= NAME_CHARACTERS else f"{text[:-1]}...{text[-1]}"
+
+
+def shortened(value: object) -> str:
+    """Write a value for people, and cut a long one."""
+    text = "none" if value is None else repr(value)
+    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}..."
 
 
 def listed(names: Collection[str]) -> str:

@@ -8,8 +8,6 @@ if TYPE_CHECKING:
 
 LISTED_CHANGES = 20
 """Names of one part that are printed, for each kind of change."""
-VALUE_CHARACTERS = 60
-"""Most characters of a printed value."""
 
 
 def answer_lines(told: "DefinitionAnswer") -> list[str]:
@@ -24,6 +22,7 @@ def difference_lines(changes: "Difference") -> list[str]:
     """Write a line with `+` for each part that is added, with `-` for each that is removed, with
     `~` for each that is changed."""
     from service.definition.difference import grouped
+    from service.naming import shortened
 
     lines = []
     for sign, paths in (("+", changes.added), ("-", changes.removed), ("~", [*changes.changed])):
@@ -31,13 +30,10 @@ def difference_lines(changes: "Difference") -> list[str]:
             for each in names[:LISTED_CHANGES]:
                 path = f"{part}.{each}" if each else part
                 change = changes.changed.get(path) if sign == "~" and part != "arms" else None
-                values = f": {_short(change.before)} -> {_short(change.after)}" if change else ""
+                values = (
+                    f": {shortened(change.before)} -> {shortened(change.after)}" if change else ""
+                )
                 lines.append(f"{sign} {path}{values}")
             if len(names) > LISTED_CHANGES:
                 lines.append(f"{sign} {part}: {len(names) - LISTED_CHANGES:,} more")
     return lines
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= VALUE_CHARACTERS else f"{text[:VALUE_CHARACTERS]}..."

@@ -58,7 +58,7 @@ def _text(found: "ListedChanges") -> str:
 
 
 def _then_lines(then: "PastState") -> list[str]:
-    lines = [f"then: revision {then.revision}"]
+    lines = [f"then: revision {then.revision or 'no longer listed'}"]
     if then.gone is not None:
         lines.append(f"no definition: {then.gone}")
     versions = then.versions or {}

@@ -58,7 +58,7 @@ class Experiments:
         await self._replicas.catch_up(self.resolve(name))
         return await self.find(name)
 
-    async def ever(self, name: str) -> State:
+    async def find_past(self, name: str) -> State:
         """Find an experiment like `current`, also one that was deleted. Raises NotFound."""
         await self._replicas.catch_up(name)
         state = await self._replicas.discover(name)

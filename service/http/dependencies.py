@@ -72,7 +72,7 @@ async def get_state(experiment: GrantedName, services: ServicesDep) -> State:
 
 async def get_past_state(experiment: GrantedName, services: ServicesDep) -> State:
     """Return the state of the experiment that the path names, which may be deleted."""
-    return await services.experiments.ever(experiment)
+    return await services.experiments.find_past(experiment)
 
 
 async def get_only_state(services: ServicesDep, grant: GrantDep) -> State:

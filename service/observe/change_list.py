@@ -5,6 +5,7 @@ events of one page by their positions.
 """
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pydantic import BaseModel, Field
@@ -15,12 +16,13 @@ from service.errors import NotFound
 from service.log.replay import record_at
 from service.log.stores import Store
 from service.observe.change_sentences import author, defined_sentence, lost_sentence, sentence
-from service.state.changelog import NotedChange
+from service.state.changelog import CHANGE_KINDS, NotedChange
 from service.state.events import ExperimentDefined, decode_event
 from service.state.fold import State
 
 DEFINITION, DELETION = "defined", "deleted"
-ACTIVATED, SHARES_SET = "version_activated", "shares_set"
+REVISING_KINDS = (DEFINITION, DELETION, "reset", "shares_set")
+SERVING_KINDS = tuple(kind.name for kind in CHANGE_KINDS.values() if kind.serves)
 ARM_KINDS = ("arm_set", "arm_changed", "arm_removed")
 
 
@@ -40,14 +42,17 @@ class HeldThen(BaseModel):
 
     position: int = Field(description="Position of the last change up to then.")
     at: float = Field(description="Time of this change, unix seconds.")
-    revision: int
+    revision: int | None = Field(
+        description="The revision that held; null: revisions of that time are no longer listed."
+    )
     definition: Definition | None = Field(
-        description="The definition, with its own arms and the shares of then; null: see `gone`."
+        description="The definition, with its own arms and, where they are known, the shares of "
+        "then; null: see `gone`."
     )
-    shares: dict[str, float] | None = Field(description="Share of each policy.")
-    versions: dict[str, int] | None = Field(
-        description="Version of each policy; null: activations of that time are no longer listed."
+    shares: dict[str, float] | None = Field(
+        description="Share of each policy; null: changes of that time are no longer listed."
     )
+    versions: dict[str, int] | None = Field(description="Version of each policy; null: as shares.")
     gone: str | None = Field(description="Why there is no definition; null where there is one.")
 
 
@@ -133,23 +138,22 @@ class _Reader:
 
     async def then(self, last: NotedChange) -> HeldThen:
         """Say what held after a change, which is the newest of the list."""
-        made = (change for change in self._changes if change.kind in (DEFINITION, DELETION))
-        defined = next(made, None)
+        defined = self._newest((DEFINITION, DELETION), last.position)
         definition, gone = None, f"the definition before position {last.position} is not listed"
         if defined is not None and defined.kind == DELETION:
             gone = f"revision {defined.revision} deleted the experiment"
         elif defined is not None:
             definition = await self._definition(defined, last.position)
             gone = f"the log no longer holds the definition of revision {defined.revision}"
-        served = (change.versions for change in self._changes if change.versions is not None)
-        known = self._dropped.get(ACTIVATED, 0) <= last.position
+        revised = self._newest(REVISING_KINDS, last.position)
+        serving = self._newest(SERVING_KINDS, last.position)
         return HeldThen(
             position=last.position,
             at=last.at,
-            revision=next((each.revision for each in self._changes if each.revision), 0),
+            revision=revised and revised.revision,
             definition=definition,
-            shares=self._shares(last.position),
-            versions=next(served, None) if known else None,
+            shares=serving and serving.shares,
+            versions=serving and serving.versions,
             gone=gone if definition is None else None,
         )
 
@@ -164,12 +168,7 @@ class _Reader:
     async def _defined(self, change: NotedChange) -> str:
         """Say what a definition changed. Arms are compared only where none changed by itself since
         the definition before, which does not have those changes."""
-        earlier = (
-            each
-            for each in self._changes
-            if each.position < change.position and each.kind in (DEFINITION, DELETION)
-        )
-        former = next(earlier, None)
+        former = self._newest((DEFINITION, DELETION), change.position - 1)
         if former is None and self._dropped.get(DEFINITION, 0):
             return f"{author(change.by)} defined the experiment; the one before is not listed"
         if former is None or former.kind == DELETION:
@@ -190,17 +189,19 @@ class _Reader:
             after < each.position < before and each.kind in ARM_KINDS for each in self._changes
         )
 
-    def _shares(self, position: int) -> dict[str, float] | None:
-        """Return the shares of the traffic at a position; None: they are not listed."""
-        known = self._dropped.get(SHARES_SET, 0) <= position
-        made = (each.shares for each in self._changes if each.position <= position)
-        return next((shares for shares in made if shares is not None), None) if known else None
+    def _newest(self, kinds: Collection[str], position: int) -> NotedChange | None:
+        """Return the last change of some kinds up to a position; None: there is none, or it may be
+        one that is no longer listed."""
+        made = (each for each in self._changes if each.kind in kinds and each.position <= position)
+        found = next(made, None)
+        dropped = max(self._dropped.get(kind, 0) for kind in kinds)
+        return found if found is not None and found.position > dropped else None
 
     async def _definition(self, change: NotedChange, position: int) -> Definition | None:
-        """Return the definition that a change made, with the shares of a position; None: it is gone
-        from the log."""
-        definition = await self._defined_by(change)
-        return definition and definition.with_shares(self._shares(position) or {})
+        """Return the definition that a change made, with the shares of a position where they are
+        known; None: it is gone from the log."""
+        definition, serving = await self._defined_by(change), self._newest(SERVING_KINDS, position)
+        return definition and definition.with_shares((serving and serving.shares) or {})
 
     async def _defined_by(self, change: NotedChange) -> Definition | None:
         state, position = self._state, change.position

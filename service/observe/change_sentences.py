@@ -5,15 +5,12 @@ from collections.abc import Iterator, Mapping
 from msgspec import structs
 
 from service.definition.difference import Difference, SettingChange, grouped
-from service.naming import listed, quoted
+from service.naming import listed, quoted, shortened
 from service.state.changelog import CHANGE_KINDS
 from service.state.events import Change, ChangingEvent, Event
 
 SAID_PARTS = 6
 """Parts of a definition that one sentence names."""
-
-VALUE_LENGTH = 60
-"""Most characters of a value in a sentence."""
 
 NOUNS = {
     "arms": ("arm", "arms"),
@@ -32,9 +29,9 @@ def author(by: str) -> str:
 def sentence(event: ChangingEvent | Event) -> str:
     """Say what an event changed. A definition has a sentence of its own (`defined_sentence`)."""
     values = structs.asdict(event)
-    words = CHANGE_KINDS[type(event)].words.format_map({k: _said(v) for k, v in values.items()})
+    words = CHANGE_KINDS[type(event)].words.format_map({k: _said(k, v) for k, v in values.items()})
     if reason := values.get("reason"):
-        words = f"{words}: {reason}"
+        words = f"{words}: {reason!r}"
     return f"{author(event.by)} {words}" if isinstance(event, Change) else words
 
 
@@ -67,12 +64,14 @@ def _changed(path: str, change: SettingChange) -> str:
     if part == "policies":
         policy, _, setting = rest.partition(".")
         if setting == "share":
-            return f"set the share of {quoted(policy)} to {_short(after)}"
-        return f"changed policy {quoted(policy)}: {setting} {_short(before)} -> {_short(after)}"
+            return f"set the share of {quoted(policy)} to {shortened(after)}"
+        return (
+            f"changed policy {quoted(policy)}: {setting} {shortened(before)} -> {shortened(after)}"
+        )
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         one, _ = NOUNS.get(part, (part, part))
         return f"changed {one} {quoted(rest)}: {', '.join(_values_moved(before, after))}"
-    return f"changed {path}: {_short(before)} -> {_short(after)}"
+    return f"changed {path}: {shortened(before)} -> {shortened(after)}"
 
 
 def _values_moved(
@@ -84,20 +83,15 @@ def _values_moved(
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             yield from _values_moved(old, new, f"{within}{name}.")
         elif old != new:
-            yield f"{within}{name} {_short(old)} -> {_short(new)}"
+            yield f"{within}{name} {shortened(old)} -> {shortened(new)}"
 
 
-def _said(value: object) -> str:
-    """Write a field of an event: a list as its length, shares by name."""
+def _said(name: str, value: object) -> str:
+    """Write a field of an event: the number of a list's members (`decisions`), shares by name."""
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, list):
-        return f"{len(value):,}"
+        return f"{len(value):,} {name.removesuffix('s') if len(value) == 1 else name}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{quoted(name)} to {_short(each)}" for name, each in value.items())
+        return ", ".join(f"{quoted(name)} to {shortened(each)}" for name, each in value.items())
     return str(value)
-
-
-def _short(value: object) -> str:
-    text = repr(value) if value is not None else "none"
-    return text if len(text) <= VALUE_LENGTH else f"{text[:VALUE_LENGTH]}..."

@@ -22,9 +22,9 @@ class ListedChange(msgspec.Struct, frozen=True):
 
 
 class PastState(msgspec.Struct, frozen=True):
-    """What held at an instant. gone: why there is no definition."""
+    """What held at an instant; None: it is no longer listed. gone: why there is no definition."""
 
-    revision: int
+    revision: int | None
     definition: dict[str, Any] | None
     shares: dict[str, float] | None
     versions: dict[str, int] | None

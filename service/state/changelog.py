@@ -66,8 +66,8 @@ CHANGE_KINDS: Mapping[type[Event], ChangeKind] = {
     ChangeDetected: ChangeKind(
         "world_changed", "the world of {policy} changed: {stratum}, since position {since}"
     ),
-    Erased: ChangeKind("erased", "erased the decisions of one visitor or more: {decisions}"),
-    Imported: ChangeKind("imported", "imported {visits} visits for {policy}"),
+    Erased: ChangeKind("erased", "erased {decisions}"),
+    Imported: ChangeKind("imported", "imported visits for {policy}: {visits}"),
     Skipped: ChangeKind("skipped", "skipped the event at position {position}"),
     LogTruncated: ChangeKind("log_lost", "the log had lost its end after position {held}"),
     ArmUpserted: ChangeKind("arm_set", "set arm {arm}", KEPT_ARM_CHANGES),

@@ -235,7 +235,7 @@ def _undecided(
     """Return the step at the end of the days. Nothing ships without data."""
     days = (now - rollout.waiting_since) / DAY_S
     found = DAYS, days, rollout.undecided_after_days
-    why = f"{_verdict(rollout, reading, now)} That is all after {figure(days)} days."
+    why = f"{_verdict(rollout, reading, now)} There is no outcome after {figure(days)} days."
     if rollout.on_undecided == "back":
         said = f"{why} {quoted(rollout.baseline)} has its traffic back."
         return _step("roll back", "rolled_back", rollout, reading, now, found, said)

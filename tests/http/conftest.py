@@ -1,9 +1,11 @@
 """A service of the shop (shop.toml) for each test, in memory and in this process."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from service.log.stores.memory import MemoryStore
 from tests.support.clock import VirtualClock
 from tests.support.keys import Keys, standard
 from tests.support.postgres_server import found
@@ -21,6 +23,21 @@ def clock() -> VirtualClock:
 @pytest.fixture
 def wire(clock: VirtualClock) -> Iterator[Wire]:
     with serving(clock=clock) as wire:
+        yield wire
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def signed(store: MemoryStore, tmp_path: Path) -> Iterator[Wire]:
+    """The service on this store, asked with the key of the shop team."""
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("shop team", "admin", "select", "reward")
+    with serving(store, keys=keys.path) as wire:
+        wire.client.headers.update(keys.headers("shop team"))
         yield wire
 
 

@@ -1,31 +1,23 @@
 """Who changed what, and what held at an instant."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
+from service.state.changelog import CHANGE_KINDS, KINDS_BY_NAME
+from service.state.events import TrafficChanged
 from tests.support.keys import Keys
-from tests.support.service import Json, Wire, expect_problem, paths, serving
+from tests.support.service import Json, Wire, expect_problem, paths
 
 CHANGES = "/experiments/shop/changes"
 TOY = {"category": "toy"}
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-def wire(store: MemoryStore, tmp_path: Path) -> Iterator[Wire]:
-    keys = Keys(tmp_path / "keys.json")
-    keys.add("anna", "admin", "select", "reward")
-    with serving(store, keys=keys.path) as wire:
-        wire.client.headers.update(keys.headers("anna"))
-        yield wire
+def wire(signed: Wire) -> Wire:
+    return signed
 
 
 def listed(wire: Wire, **asked: object) -> Json:
@@ -56,19 +48,19 @@ def test_the_newest_change_comes_first_in_a_plain_sentence(wire: Wire) -> None:
     wire.delete("/units/ann")
     found = listed(wire)["changes"]
     assert [(each["kind"], each["revision"], each["by"]) for each in found] == [
-        ("erased", None, "anna"),
-        ("arm_removed", None, "anna"),
-        ("arm_set", None, "anna"),
-        ("reset", 3, "anna"),
-        ("shares_set", 2, "anna"),
+        ("erased", None, "shop team"),
+        ("arm_removed", None, "shop team"),
+        ("arm_set", None, "shop team"),
+        ("reset", 3, "shop team"),
+        ("shares_set", 2, "shop team"),
         ("defined", 1, "forage serve"),
     ]
     assert [each["sentence"] for each in found] == [
-        "'anna' erased the decisions of one visitor or more: 1",
-        "'anna' removed arm 'rope'",
-        "'anna' set arm 'rope'",
-        "'anna' reset policy 'linucb'",
-        "'anna' set the share of 'linucb' to 0.2",
+        "'shop team' erased 1 decision",
+        "'shop team' removed arm 'rope'",
+        "'shop team' set arm 'rope'",
+        "'shop team' reset policy 'linucb'",
+        "'shop team' set the share of 'linucb' to 0.2",
         "'forage serve' defined the experiment",
     ]
 
@@ -77,8 +69,8 @@ def test_a_rule_is_compared_value_by_value(wire: Wire) -> None:
     rule(wire, 0.3)
     rule(wire, 0.2)
     assert sentences(wire, limit=2) == [
-        "'anna' changed rule 'cap': cap.share 0.3 -> 0.2",
-        "'anna' added rule 'cap'",
+        "'shop team' changed rule 'cap': cap.share 0.3 -> 0.2",
+        "'shop team' added rule 'cap'",
     ]
 
 
@@ -86,10 +78,10 @@ def test_arms_that_changed_by_themselves_are_not_said_of_a_definition(wire: Wire
     wire.put("/experiments/shop/arms/rope", {"features": TOY})
     wire.redefine(arms=wire.definition()["arms"])
     assert sentences(wire, limit=1) == [
-        "'anna' defined the experiment again, with nothing changed but arms at most"
+        "'shop team' defined the experiment again, with nothing changed but arms at most"
     ]
     wire.redefine(arms={**wire.definition()["arms"], "ring": TOY})
-    assert sentences(wire, limit=1) == ["'anna' added arm 'ring'"]
+    assert sentences(wire, limit=1) == ["'shop team' added arm 'ring'"]
 
 
 def test_pages_follow_each_other_to_the_first_change(wire: Wire) -> None:
@@ -104,6 +96,31 @@ def test_pages_follow_each_other_to_the_first_change(wire: Wire) -> None:
         before = {"before": page["next"]}
     assert [each["position"] for each in found] == [5, 4, 3, 2, 1]
     assert found == whole
+
+
+def test_a_sentence_has_the_reason(wire: Wire) -> None:
+    body = {"share": 0.5, "reason": "too few clicks"}
+    wire.put("/experiments/shop/policies/linucb/share", body)
+    said = "'shop team' set the share of 'linucb' to 0.5: 'too few clicks'"
+    assert sentences(wire, limit=1) == [said]
+
+
+def test_of_shares_that_are_no_longer_listed_nothing_is_said(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The definition before them has others."""
+    few = replace(CHANGE_KINDS[TrafficChanged], kept=1)
+    monkeypatch.setitem(KINDS_BY_NAME, few.name, few)
+    share(wire, 0.1)
+    wire.sleep(10.0)
+    wire.put("/experiments/shop/arms/rope", {"features": TOY})
+    then = wire.clock.time()
+    wire.sleep(10.0)
+    assert listed(wire, at=str(then))["then"]["shares"]["linucb"] == 0.1
+    share(wire, 0.2)
+    held = listed(wire, at=str(then))["then"]
+    assert (held["shares"], held["versions"], held["revision"]) == (None, None, None)
+    assert listed(wire, revision=3)["then"]["shares"]["linucb"] == 0.2
 
 
 def test_an_instant_has_the_definition_shares_and_versions_of_then(wire: Wire) -> None:
@@ -131,13 +148,13 @@ def test_a_deleted_experiment_keeps_its_history(wire: Wire) -> None:
     wire.delete("/experiments/shop")
     found = listed(wire)
     assert found["deleted"]
-    assert found["changes"][0]["sentence"] == "'anna' deleted the experiment"
+    assert found["changes"][0]["sentence"] == "'shop team' deleted the experiment"
     gone = listed(wire, revision=3)["then"]
     assert (gone["definition"], gone["gone"]) == (None, "revision 3 deleted the experiment")
     held = listed(wire, revision=2)["then"]["definition"]
     wire.put("/experiments/shop", held)
     assert not listed(wire)["deleted"]
-    assert sentences(wire, limit=1) == ["'anna' defined the experiment"]
+    assert sentences(wire, limit=1) == ["'shop team' defined the experiment"]
     assert listed(wire)["changes"][0]["revision"] == 4
 
 
@@ -168,7 +185,7 @@ def test_an_event_that_was_trimmed_is_said_to_be_gone(wire: Wire, store: MemoryS
     wire.run(wire.services.log.snapshots.save_origin(live))
     wire.run(store.trim("shop", Trim(2, 0, 0.0), 100))
     found = listed(wire)["changes"]
-    assert found[1]["sentence"] == "defined by 'anna': the log no longer holds the details"
+    assert found[1]["sentence"] == "defined by 'shop team': the log no longer holds the details"
     held = listed(wire, revision=2)["then"]
     assert held["definition"] is None
     assert held["gone"] == "the log no longer holds the definition of revision 2"

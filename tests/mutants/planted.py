@@ -775,6 +775,16 @@ MUTANTS: Final = (
         ["tests/unit/test_rule_prices.py"],
     ),
     Mutant(
+        "a snapshot forgets the shares",
+        [Edit("service/state/fold.py", 'Traffic(meta["shares"])', "state.traffic")],
+        ["tests/unit/test_traffic.py"],
+    ),
+    Mutant(
+        "what held is told from before changes that are no longer listed",
+        [Edit("service/observe/change_list.py", " and found.position > dropped", "")],
+        ["tests/http/test_changes.py"],
+    ),
+    Mutant(
         "prices leave out decisions whose policy was named",
         [
             Edit(
