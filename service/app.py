@@ -9,6 +9,7 @@ from typing import Any
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints, temporary_folder
 from service.analysis.jobs import Jobs
+from service.analysis.rollouts import RolloutLooks, look_at_rollouts
 from service.analysis.running import EvaluationWorker
 from service.analysis.verdicts import Verdicts
 from service.clock import SYSTEM, Clock
@@ -26,6 +27,7 @@ from service.manage.admin import Admin
 from service.manage.erasure import Eraser
 from service.manage.importing import Importer
 from service.manage.retention import Retention
+from service.manage.rollouts import Rollouts
 from service.naming import quoted
 from service.observe.metrics_collector import MetricsCollector
 from service.observe.overview import Overview
@@ -39,6 +41,7 @@ from service.settings import Settings
 from service.settle.expiry import Expiry
 from service.settle.settlement import Settlements
 from service.state.events import STARTED_BY
+from service.state.fold import State
 from service.state.footprint import footprint_of
 from service.telemetry.history import History
 from service.telemetry.metrics import Telemetry
@@ -139,6 +142,7 @@ async def start(services: Services) -> None:
     log.background.spawn(services.sizes.run())
     log.background.spawn(services.history.run())
     log.background.spawn(services.verdicts.run())
+    log.background.spawn(services.rollouts.run())
     services.lifecycle.starting = False
 
 
@@ -178,6 +182,14 @@ def assemble(
         checkpoints,
     )
     history = History(lambda: log.replicas.states, telemetry, clock)
+    admin = Admin(log, store, settings.experiment_memory_bytes)
+    verdicts = Verdicts(EvaluationWorker(*bounds), EvaluationWorker(*bounds), log, telemetry)
+
+    async def look(state: State) -> RolloutLooks:
+        if settings.store.startswith("memory"):  # no other process can read it
+            return await look_at_rollouts(store, state.name)
+        return await verdicts.rollouts(state)
+
     return Services(
         settings,
         Lifecycle(),
@@ -191,7 +203,8 @@ def assemble(
         Selector(log, experiments, sealer, settings, telemetry, rng),
         settlements,
         Expiry(log, store, settlements, settings.expiry_seconds),
-        Admin(log, store, settings.experiment_memory_bytes),
+        admin,
+        Rollouts(admin, log, look),
         Retention(log, store, settings, telemetry),
         SizeMeter(log, store, telemetry),
         Eraser(log, store, sealer, telemetry, kept),
@@ -209,7 +222,7 @@ def assemble(
         history,
         Overview(log, store, telemetry, history, clock),
         Jobs(EvaluationWorker(*bounds), clock, rng),
-        Verdicts(EvaluationWorker(*bounds), EvaluationWorker(*bounds), log, telemetry),
+        verdicts,
     )
 
 

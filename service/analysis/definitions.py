@@ -13,8 +13,8 @@ from service.state.events import (
     ExperimentDefined,
     ExperimentDeleted,
     PolicyReset,
-    TrafficChanged,
 )
+from service.state.traffic import Traffic, TrafficEvent
 
 Array = npt.NDArray[np.float64]
 
@@ -41,11 +41,13 @@ class DefinitionSpan:
 class Definitions:
     """Definitions since the experiment was last deleted, if it was, and the resets of policies.
 
+    traffic        of now; None: there is no definition
     first_schema   version of the schema of the first of these
     """
 
     def __init__(self) -> None:
         self._held: list[DefinitionSpan] = []
+        self.traffic: Traffic | None = None
         self._resets: list[tuple[str, Start]] = []
         self.first_schema = 0
 
@@ -75,24 +77,28 @@ class Definitions:
         """Take in an event, in log order."""
         if isinstance(event, ExperimentDefined):
             definition = Definition.model_validate(event.definition)
-            self.add(DefinitionSpan(position, event.at, event.schema_version, definition))
+            shares = {name: each.share for name, each in definition.serving.items()}
+            traffic = Traffic(shares) if self.traffic is None else self.traffic.defined(shares)
+            self.add(DefinitionSpan(position, event.at, event.schema_version, definition), traffic)
         elif isinstance(event, ExperimentDeleted):
             self._held.clear()
-        elif isinstance(event, TrafficChanged) and self._held:
-            definition = self.latest.with_shares(event.shares)
-            version = self._held[-1].schema_version
-            self.add(DefinitionSpan(position, event.at, version, definition))
+            self.traffic = None
+        elif isinstance(event, TrafficEvent) and self.traffic is not None:
+            version, traffic = self._held[-1].schema_version, self.traffic.after(position, event)
+            self.add(DefinitionSpan(position, event.at, version, self.latest), traffic)
         elif isinstance(event, PolicyReset):
             self._resets.append((event.policy, Start(position, event.at)))
 
-    def add(self, defined: DefinitionSpan) -> None:
-        """Take in a definition that is newer than those known."""
+    def add(self, defined: DefinitionSpan, traffic: Traffic) -> None:
+        """Take in a definition that is newer than those known, with the traffic under it."""
         if not self._held:
             self.first_schema = defined.schema_version
         elif defined.position <= self._held[-1].position:
             return
-        definition = defined.definition.model_copy(update={"arms": {}})
+        definition = defined.definition.with_shares(traffic.shares)
+        definition = definition.model_copy(update={"arms": {}})
         self._held.append(replace(defined, definition=definition))
+        self.traffic = traffic
 
     def dump(self) -> dict[str, object]:
         """Return all that was taken in, as JSON has it. `restored` is the inverse."""
@@ -108,6 +114,7 @@ class Definitions:
             ],
             "resets": [(policy, start.position, start.at) for policy, start in self._resets],
             "first_schema": self.first_schema,
+            "traffic": self.traffic and self.traffic.members(),
         }
 
     @classmethod
@@ -118,6 +125,7 @@ class Definitions:
             found._held.append(DefinitionSpan(**{**each, "definition": definition}))
         found._resets = [(policy, Start(position, at)) for policy, position, at in kept["resets"]]
         found.first_schema = kept["first_schema"]
+        found.traffic = kept["traffic"] and Traffic.restore(kept["traffic"])
         return found
 
     def shares(self, names: set[str], positions: npt.NDArray[np.int64]) -> Array:

@@ -55,7 +55,7 @@ Array = npt.NDArray[np.float64]
 IntegerArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-HISTORY_LAYOUT = 3
+HISTORY_LAYOUT = 4
 """Number of the layout of a kept history. Raise it with every change of what `DecisionHistory`
 keeps."""
 
@@ -264,8 +264,9 @@ class DecisionHistory:
                     kept.position,
                     state.log_time,
                     state.schema_version,
-                    state.definition_with_shares,
-                )
+                    state.definition,
+                ),
+                state.traffic,
             )
             self.definitions.first_schema = state.first_schema
 

@@ -27,7 +27,6 @@ from service.state.fold import State
 from service.state.learner import Learner
 from service.state.rule_plan import Ruled
 from service.state.rulebook import RuleBook, Situation
-from service.state.traffic import winner
 
 CLOSE = (1e-2 * rules.TIE, 1e3 * rules.TIE)
 """Bounds of a relative difference of scores that tie on one machine and not on another."""
@@ -268,7 +267,6 @@ def _expect_attributes(state: State, decision: Decision) -> None:
 def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tuple[object, object]]:
     """Plain fields, as logged and as derived."""
     rewards = state.definition.reward
-    chances = state.traffic.chances
     reward_by = decision.at + rewards.wait_seconds
     version = f"{learner.name}/{learner.active.number}@{state.position}"
     sticky = decision.unit or decision.id
@@ -283,7 +281,7 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
         "rules that are off": (decision.facts.off, rules_off(state, sticky)),
     }
     if not named:
-        drawn = winner(state.name, sticky, chances)
+        drawn = state.traffic.assign(state.name, sticky)
         fields["policy that was drawn"] = decision.policy, drawn
     if (shortlist := decision.facts.shortlist) is not None:
         fields["policy of the shortlist"] = shortlist.policy, learner.name

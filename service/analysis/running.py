@@ -26,7 +26,7 @@ LONGEST_LINE = 2**26
 ERROR_CHARACTERS = 2_000
 """Last characters of a failed process's errors, which the log keeps."""
 
-LogQuestion = Literal["verdict", "rules"]
+LogQuestion = Literal["verdict", "rules", "rollouts"]
 """What can be asked of the log of an experiment beside an evaluation."""
 
 RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -35,7 +35,7 @@ RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
 class Question(msgspec.Struct):
     """Standard input of `service.analysis.worker`.
 
-    asks         an evaluation, or the verdict or the prices of rules of the experiment
+    asks         an evaluation, or the verdict, prices of rules or rollouts of the experiment
     checkpoints  folder of what earlier looks have read; None: there is none
     """
 

@@ -1,5 +1,5 @@
-"""Verdicts, prices of rules and the values of shadows, for a service: remembered for a while, since
-each reads the whole log."""
+"""Verdicts, prices of rules, rollouts and values of shadows, for a service: remembered for a while,
+since each reads the whole log."""
 
 import asyncio
 import logging
@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from service.analysis.request import EvaluationRequest
+from service.analysis.rollouts import RolloutLooks, decode_looks
 from service.analysis.running import EvaluationWorker, LogQuestion
 from service.clock import iso
 from service.definition.experiment import Definition
@@ -72,6 +73,10 @@ class Verdicts:
         """Return what each rule of an experiment costs as JSON. Raises as `Worker.run`."""
         return await self._answer(state, self._verdict, "rules")
 
+    async def rollouts(self, state: State) -> RolloutLooks:
+        """Return a look at the rollouts of an experiment. Raises as `Worker.run`."""
+        return decode_looks(await self._answer(state, self._verdict, "rollouts"))
+
     async def shadows(self, state: State) -> bytes:
         """Return an evaluation of the shadows of an experiment as JSON. Raises as `Worker.run`."""
         request = EvaluationRequest(state.name, shadows=True)
@@ -132,5 +137,7 @@ def _changes(definition: Definition, asks: EvaluationRequest | LogQuestion) -> b
         case "rules":
             timed = any(rule.timed for rule in definition.rules.named.values())
             return timed or bool(definition.rules.measured)
+        case "rollouts":
+            return True
         case _:
             return bool(definition.shadows)

@@ -1,5 +1,5 @@
-"""One evaluation, one verdict, or the prices of rules, in a process of its own: the question on
-standard input, lines of progress and the result on standard output.
+"""One answer about a log, in a process of its own: the question on standard input, progress and the
+result on standard output.
 
 The store's address may hold a password: on standard input no list of processes shows it.
 """
@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.evaluate import evaluate
+from service.analysis.rollouts import encode_looks, look_at_rollouts
 from service.analysis.rule_prices import prices_of
 from service.analysis.running import (
     AnswerLine,
@@ -47,6 +48,9 @@ async def _answer(question: Question) -> str:
                 found = await verdict_on(store, question.experiment, progress, checkpoints)
             case "rules":
                 found = await prices_of(store, question.experiment, progress, checkpoints)
+            case "rollouts":
+                looks = await look_at_rollouts(store, question.experiment, progress, checkpoints)
+                return encode_looks(looks).decode()
             case request:
                 found = await evaluate(store, request, progress, checkpoints)
         return found.model_dump_json()

@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Exit, Option, Typer, TyperException
 
 from service import __version__
-from service.cli import keys
+from service.cli import keys, rollout
 from service.cli.apply import apply
 from service.cli.audit import audit
 from service.cli.backup import backup, copy, restore
@@ -115,6 +115,22 @@ keys_app.command("add")(keys.add)
 keys_app.command("list")(keys.show)
 keys_app.command("revoke")(keys.revoke)
 app.add_typer(keys_app, name="keys", rich_help_panel=OPERATE_PANEL)
+
+rollout_app = Typer(
+    help="""Let a policy take over the traffic of another in stages.
+
+    It advances by evidence, and goes back by itself when it loses: docs/rollouts.md.
+
+        forage rollout forecast shop new --over main
+        forage rollout start shop new --over main
+        forage rollout status shop
+        forage rollout back shop new --reason "pictures are missing"
+    """,
+    rich_markup_mode="markdown",
+)
+for command in ("forecast", "start", "status", "advance", "hold", "resume", "back"):
+    rollout_app.command(command)(getattr(rollout, command))
+app.add_typer(rollout_app, name="rollout", rich_help_panel=START_PANEL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,7 +4,7 @@ from service.errors import NotFound
 from service.naming import not_found, quoted
 from service.state.fold import State
 from service.state.learner import Learner
-from service.state.traffic import uniform, winner
+from service.state.traffic import uniform
 
 RULE_DRAW = b"rule"
 """What tells the draw of a rule from that of a policy of its name."""
@@ -21,9 +21,8 @@ def assign(state: State, policy: str | None, sticky: str) -> tuple[Learner, floa
         if learner is None:
             raise no_policy(state, policy)
         return learner, 1.0
-    chances = state.traffic.chances
-    name = winner(state.name, sticky, chances)
-    return state.learners[name], chances[name]
+    name = state.traffic.assign(state.name, sticky)
+    return state.learners[name], state.traffic.chances[name]
 
 
 def no_policy(state: State, name: str, path: str = "policy") -> NotFound:

@@ -21,6 +21,7 @@ from service.bandits.kinds import AnyPolicy
 from service.bandits.kinds.base import Kind
 from service.definition.faults import IN_PARTS, faults_of, without_nulls
 from service.definition.files import text_of, toml_of
+from service.definition.rollout import RolloutDefaults
 from service.definition.rules import EACH_ARM, NEW, Rules, ValueTypes, faults_of_rules
 from service.errors import ConfigurationError
 from service.features.declaration import (
@@ -222,6 +223,9 @@ class Definition(Model):
     ] = Field(description="Who decides, by name; they share the traffic.")
     reward: RewardRules = Field(RewardRules(), description="What counts as success.")
     rules: Rules = Field(Rules(), description="What may be shown, how often and to whom.")
+    rollout: RolloutDefaults = Field(
+        RolloutDefaults(), description="How challengers take over traffic."
+    )
     control: Name | None = Field(
         None, description="The policy that a verdict compares the others with."
     )

@@ -21,6 +21,7 @@ from service.http import (
     openapi,
     problems,
     request_id,
+    rollouts,
     routes,
     web,
 )
@@ -107,6 +108,7 @@ def api_routes() -> tuple[BaseRoute, ...]:
         routes.router,
         experiments.router,
         changes.router,
+        rollouts.router,
         maintenance.router,
         console.router,
         evaluations.router,

@@ -16,6 +16,7 @@ from service.manage.admin import Admin
 from service.manage.erasure import Eraser
 from service.manage.importing import Importer
 from service.manage.retention import Retention
+from service.manage.rollouts import Rollouts
 from service.observe.overview import Overview
 from service.observe.sizes import SizeMeter
 from service.security.access import Access
@@ -49,6 +50,7 @@ class Services:
     settlements: Settlements
     expiry: Expiry
     admin: Admin
+    rollouts: Rollouts
     retention: Retention
     sizes: SizeMeter
     eraser: Eraser

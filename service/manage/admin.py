@@ -45,6 +45,8 @@ from service.state.events import (
     ExperimentDeleted,
     FeatureValues,
     PolicyReset,
+    RolloutStarted,
+    RolloutStepped,
     Skipped,
     TrafficChanged,
     VersionStaged,
@@ -58,6 +60,15 @@ from service.state.succession import obstacle
 from service.telemetry.logs import log_change
 
 logger = logging.getLogger(__name__)
+
+RevisingEvent = (
+    ExperimentDefined
+    | ExperimentDeleted
+    | PolicyReset
+    | TrafficChanged
+    | RolloutStarted
+    | RolloutStepped
+)
 
 SETTING_BOUNDS = {
     "alpha": (1e-9, 1e6),
@@ -126,7 +137,7 @@ class Admin:
         if not replace and if_match is None:
             plan.expect_arms()
         event = structs.replace(plan.event, by=by)
-        await self._append_revision(plan.state, event, "defined")
+        await self.append_revision(plan.state, event, "defined")
         return await self._log.replicas.discover(name), plan
 
     async def define_policy(
@@ -138,7 +149,7 @@ class Admin:
         arms = plan.state.current_definition.arms  # with those that were added since the plan
         definition = {**plan.event.definition, "arms": arms}
         event = structs.replace(plan.event, definition=definition, by=by)
-        await self._append_revision(plan.state, event, f"policy {policy} defined")
+        await self.append_revision(plan.state, event, f"policy {policy} defined")
         return await self._log.replicas.discover(name), plan
 
     async def plan(
@@ -178,7 +189,9 @@ class Admin:
         created = state.deleted
         definition = definition.completed()
         self.check(definition)
-        self._check_revision(state, if_match)
+        self.check_revision(state, if_match)
+        if not created:
+            _expect_comparable(state, definition)
         expect_room(self._memory_bytes, state, definition, len(definition.arms))
         same = not created and state.definition.features.same_as(definition.features)
         version = state.schema_version + (not same)
@@ -207,7 +220,8 @@ class Admin:
         """Change a policy's share of the traffic. reason: why, for people. Raises
         PreconditionFailed, Conflict where another revision came between, Invalid, or NotFound."""
         find(state, policy)
-        self._check_revision(state, if_match)
+        self.check_revision(state, if_match)
+        expect_no_rollout(state, policy, "its share")
         if not any({**state.traffic.shares, policy: share}.values()):
             raise Invalid("at least one policy needs a share above 0", path="share")
         event = TrafficChanged(
@@ -217,12 +231,12 @@ class Admin:
             revision=state.revision + 1,
             reason=reason,
         )
-        await self._append_revision(state, event, f"share of {policy} set to {share:g}")
+        await self.append_revision(state, event, f"share of {policy} set to {share:g}")
 
     async def delete(self, state: State, by: str, if_match: int | None = None) -> None:
-        self._check_revision(state, if_match)
+        self.check_revision(state, if_match)
         event = ExperimentDeleted(at=self._log.clock.now(state), by=by, revision=state.revision + 1)
-        await self._append_revision(state, event, "deleted")
+        await self.append_revision(state, event, "deleted")
 
     async def reset(self, state: State, policy: str, by: str, if_match: int | None = None) -> None:
         """Start a policy's head from the prior and its net untrained: it forgets all it learned.
@@ -230,25 +244,24 @@ class Admin:
         Raises NotFound, PreconditionFailed, or Conflict where a definition came between.
         """
         find(state, policy)
-        self._check_revision(state, if_match)
+        self.check_revision(state, if_match)
+        expect_no_rollout(state, policy, "what it has learned")
         event = PolicyReset(
             at=self._log.clock.now(state), by=by, policy=policy, revision=state.revision + 1
         )
-        await self._append_revision(state, event, f"policy {policy} reset")
+        await self.append_revision(state, event, f"policy {policy} reset")
 
-    async def _append_revision(
-        self,
-        state: State,
-        event: ExperimentDefined | ExperimentDeleted | PolicyReset | TrafficChanged,
-        what: str,
-    ) -> None:
+    async def append_revision(self, state: State, event: RevisingEvent, what: str) -> None:
+        """Log an event that makes the next revision. Raises Conflict where another one did. what:
+        it does, for the service's own log."""
         entry = Append(state.name, encode_event(event), {f"revision/{event.revision}": ""})
         if isinstance(await self._log.committer.append(entry, event), MarkConflict):
             raise Conflict(f"revision {event.revision} was defined by someone else meanwhile")
         log_change(state.name, f"{what}, revision {event.revision}", event.by)
 
     @staticmethod
-    def _check_revision(state: State, if_match: int | None) -> None:
+    def check_revision(state: State, if_match: int | None) -> None:
+        """Raise PreconditionFailed where another revision was to be changed."""
         if if_match is not None and (state.deleted or if_match != state.revision):
             raise PreconditionFailed("If-Match names another revision than the present one")
 
@@ -422,6 +435,35 @@ def _defined(
         schema_version=schema_version,
         definition=definition.model_dump(mode="json"),
     )
+
+
+def expect_no_rollout(state: State, policy: str, what: str) -> None:
+    """Raise Conflict for a change of a policy in a rollout that would make its two policies
+    incomparable. what: is to be changed."""
+    rollout = state.traffic.rollout_of(policy)
+    if rollout is not None:
+        raise Conflict(
+            f"a rollout of {quoted(rollout.policy)} in place of {quoted(rollout.baseline)} is "
+            f"under way, and {what} would change: end the rollout first (advance it to the end, or "
+            "take it back)"
+        )
+
+
+def _expect_comparable(state: State, definition: Definition) -> None:
+    """Raise Conflict where another definition changes what a rollout under way compares: its two
+    policies, the reward or the features. Shares may change: the two have what both are given."""
+    now = state.definition
+    for rollout in state.traffic.rollouts.values():
+        if rollout.ended:
+            continue
+        for name in (rollout.policy, rollout.baseline):
+            policy = definition.policies.get(name)
+            if policy != now.policies[name].model_copy(update={"share": policy and policy.share}):
+                expect_no_rollout(state, name, f"policy {quoted(name)}")
+        if definition.reward != now.reward:
+            expect_no_rollout(state, rollout.policy, "the reward")
+        if not definition.features.same_as(now.features):
+            expect_no_rollout(state, rollout.policy, "the features")
 
 
 def _moved_aside(before: Definition, after: Definition) -> dict[str, str]:

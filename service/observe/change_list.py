@@ -21,7 +21,9 @@ from service.state.events import ExperimentDefined, decode_event
 from service.state.fold import State
 
 DEFINITION, DELETION = "defined", "deleted"
-REVISING_KINDS = (DEFINITION, DELETION, "reset", "shares_set")
+REVISING_KINDS = (
+    DEFINITION, DELETION, "reset", "shares_set", "rollout_started", "rollout_stepped",
+)  # fmt: skip
 SERVING_KINDS = tuple(kind.name for kind in CHANGE_KINDS.values() if kind.serves)
 ARM_KINDS = ("arm_set", "arm_changed", "arm_removed")
 

@@ -7,7 +7,15 @@ from msgspec import structs
 from service.definition.difference import Difference, SettingChange, grouped
 from service.naming import listed, quoted, shortened
 from service.state.changelog import CHANGE_KINDS
-from service.state.events import Change, ChangingEvent, Event
+from service.state.events import (
+    AUTOMATIC,
+    Change,
+    ChangingEvent,
+    Event,
+    RolloutStarted,
+    RolloutStepped,
+)
+from service.state.rollout import StepKind
 
 SAID_PARTS = 6
 """Parts of a definition that one sentence names."""
@@ -21,17 +29,36 @@ NOUNS = {
 }
 
 
+STEP_WORDS: Mapping[StepKind, str] = {
+    "advance": "advanced",
+    "hold": "held",
+    "resume": "resumed",
+    "roll back": "rolled back",
+    "finish": "finished",
+    "ask": "held, until a person decides,",
+}
+
+
 def author(by: str) -> str:
     """Name the author of a change, who has no name where keys are off."""
+    if by == AUTOMATIC:
+        return "Forage"
     return quoted(by) if by else "somebody"
 
 
 def sentence(event: ChangingEvent | Event) -> str:
     """Say what an event changed. A definition has a sentence of its own (`defined_sentence`)."""
     values = structs.asdict(event)
-    words = CHANGE_KINDS[type(event)].words.format_map({k: _said(k, v) for k, v in values.items()})
+    said = {name: _said(name, value) for name, value in values.items()}
+    if isinstance(event, RolloutStarted):
+        said |= {"policy": quoted(event.plan.policy), "baseline": quoted(event.plan.baseline)}
+    if isinstance(event, RolloutStepped):
+        said["kind"] = STEP_WORDS[event.step.kind]
+    words = CHANGE_KINDS[type(event)].words.format_map(said)
     if reason := values.get("reason"):
         words = f"{words}: {reason!r}"
+    if isinstance(event, RolloutStepped):
+        words = f"{words}: {event.step.sentence.removesuffix('.')}"
     return f"{author(event.by)} {words}" if isinstance(event, Change) else words
 
 

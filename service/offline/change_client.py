@@ -3,12 +3,11 @@
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import httpx
 import msgspec
 
 from service.definition.experiment import Definition
 from service.errors import ConfigurationError
-from service.offline.definition_client import REQUEST_TIMEOUT_S, problem_text
+from service.offline.service_client import ask
 from service.settings import Settings
 
 
@@ -51,20 +50,9 @@ def ask_changes(name: str, settings: Settings, **asked: str | int | None) -> byt
     """Return the answer of the route of changes, as JSON. asked: its parameters, without those
     that are None. Raises ConfigurationError where the service refuses, or does not answer as
     Forage."""
-    try:
-        answer = httpx.get(
-            f"{settings.url}/experiments/{quote(name, safe='')}/changes",
-            params={each: value for each, value in asked.items() if value is not None},
-            headers=settings.key_headers,
-            timeout=REQUEST_TIMEOUT_S,
-            trust_env=False,
-        )
-        if answer.is_success:
-            return answer.content
-        refused = problem_text(answer.content)
-    except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError) as fault:
-        raise ConfigurationError(f"{settings.url} does not answer as Forage: {fault}") from fault
-    raise ConfigurationError(f"{settings.url}: {refused}")
+    parameters = {each: value for each, value in asked.items() if value is not None}
+    path = f"/experiments/{quote(name, safe='')}/changes"
+    return ask(settings, "GET", path, parameters=parameters)
 
 
 def read_changes(content: bytes) -> ListedChanges:

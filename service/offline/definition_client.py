@@ -1,14 +1,12 @@
 """Send a definition to a running service, and read what it changes."""
 
-import httpx
 import msgspec
 
 from service.definition.difference import Difference
 from service.definition.experiment import Definition
 from service.errors import ConfigurationError
+from service.offline.service_client import ask
 from service.settings import Settings
-
-REQUEST_TIMEOUT_S = 60.0
 
 
 class DefinitionAnswer(msgspec.Struct, frozen=True):
@@ -18,11 +16,6 @@ class DefinitionAnswer(msgspec.Struct, frozen=True):
     revision: int
     restarted: dict[str, str]
     changes: Difference
-
-
-class _Problem(msgspec.Struct, frozen=True):
-    detail: str
-    errors: list[dict[str, str]] = []
 
 
 def send_definition(
@@ -40,28 +33,16 @@ def send_definition(
     replace    an empty catalogue is meant
     revision   the one that is to be changed: the service refuses where another one came between
     """
-    match = {} if revision is None else {"If-Match": f'"{revision}"'}
-    asked = {"dry_run": dry_run, "replace": replace}
+    wanted = {"dry_run": dry_run, "replace": replace}
+    content = ask(
+        settings,
+        "PUT",
+        f"/experiments/{name}",
+        json=definition.model_dump(mode="json"),
+        parameters={option: "true" for option, asked in wanted.items() if asked},
+        revision=revision,
+    )
     try:
-        answer = httpx.put(
-            f"{settings.url}/experiments/{name}",
-            params={option: "true" for option, wanted in asked.items() if wanted},
-            json=definition.model_dump(mode="json"),
-            headers={**settings.key_headers, **match},
-            timeout=REQUEST_TIMEOUT_S,
-            trust_env=False,
-        )
-        if answer.is_success:
-            return msgspec.json.decode(answer.content, type=DefinitionAnswer)
-        refused = problem_text(answer.content)
-    except (httpx.HTTPError, msgspec.MsgspecError) as fault:
+        return msgspec.json.decode(content, type=DefinitionAnswer)
+    except msgspec.MsgspecError as fault:
         raise ConfigurationError(f"{settings.url} does not answer as Forage: {fault}") from fault
-    raise ConfigurationError(f"{settings.url}: {refused}")
-
-
-def problem_text(content: bytes) -> str:
-    """Return the text of problem details: what is wrong, and each fault on a line of its own.
-    Raises MsgspecError where they are none."""
-    refused = msgspec.json.decode(content, type=_Problem)
-    faults = [f"  {each.get('path', '')}: {each.get('message', '')}" for each in refused.errors]
-    return "\n".join([refused.detail, *faults])

@@ -24,6 +24,8 @@ from service.state.events import (
     Imported,
     LogTruncated,
     PolicyReset,
+    RolloutStarted,
+    RolloutStepped,
     Skipped,
     TrafficChanged,
     VersionActivated,
@@ -59,6 +61,10 @@ CHANGE_KINDS: Mapping[type[Event], ChangeKind] = {
     ExperimentDeleted: ChangeKind("deleted", "deleted the experiment", serves=True),
     PolicyReset: ChangeKind("reset", "reset policy {policy}", serves=True),
     TrafficChanged: ChangeKind("shares_set", "set the share of {shares}", serves=True),
+    RolloutStarted: ChangeKind(
+        "rollout_started", "began to roll out {policy} in place of {baseline}", serves=True
+    ),
+    RolloutStepped: ChangeKind("rollout_stepped", "{kind} the rollout of {policy}", serves=True),
     VersionStaged: ChangeKind("version_staged", "staged version {version} of {policy}"),
     VersionActivated: ChangeKind(
         "version_activated", "version {version} of {policy} began to serve", serves=True

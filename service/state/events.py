@@ -13,6 +13,7 @@ import msgspec
 
 from service.bandits.outcome import Outcome as Outcome
 from service.errors import Damaged, NotLoggable, UnknownSchema
+from service.state.rollout import RolloutPlan, RolloutStep
 
 FeatureValues = dict[str, Any]
 """Values by name, as in JSON."""
@@ -20,7 +21,10 @@ FeatureValues = dict[str, Any]
 STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""
 
-SCHEMA = 6
+AUTOMATIC = "automatic"
+"""Author, in place of a key, of the steps that a rollout takes by itself."""
+
+SCHEMA = 7
 """The schema of events and decision rows. Raise it with every change of either."""
 
 
@@ -71,6 +75,28 @@ class TrafficChanged(Change, frozen=True, kw_only=True, tag="TrafficChanged"):
     """
 
     shares: dict[str, float]
+    revision: int
+    reason: str = ""
+
+
+class RolloutStarted(Change, frozen=True, kw_only=True, tag="RolloutStarted"):
+    """A challenger begins to take over its baseline's traffic. revision: of the experiment."""
+
+    plan: RolloutPlan
+    revision: int
+    reason: str = ""
+
+
+class RolloutStepped(Change, frozen=True, kw_only=True, tag="RolloutStepped"):
+    """A rollout took a step, by itself (AUTOMATIC) or because a person said so.
+
+    policy     the challenger
+    revision   of the experiment
+    reason     why, for people, beside the sentence of the step
+    """
+
+    policy: str
+    step: RolloutStep
     revision: int
     reason: str = ""
 
@@ -265,6 +291,8 @@ ChangingEvent = (
     | ExperimentDeleted
     | PolicyReset
     | TrafficChanged
+    | RolloutStarted
+    | RolloutStepped
     | ArmUpserted
     | ArmPatched
     | ArmRemoved

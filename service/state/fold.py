@@ -42,6 +42,8 @@ from service.state.events import (
     LogTruncated,
     Outcome,
     PolicyReset,
+    RolloutStarted,
+    RolloutStepped,
     Skipped,
     Tombstone,
     TrafficChanged,
@@ -57,7 +59,7 @@ from service.state.rule_plan import Ruled
 from service.state.rulebook import RuleBook, Situation
 from service.state.snapshot import Snapshot
 from service.state.succession import obstacle, succeed
-from service.state.traffic import Traffic
+from service.state.traffic import Traffic, TrafficEvent
 
 EARLIER = 16
 """Earlier schemas of which rewards are still learned."""
@@ -216,7 +218,7 @@ class State:
                 self.learners, self.arms, self.attributes = {}, {}, {}
                 self.newness, self.exposure = Newness(), Exposure()
                 self.reward_sums, self.arm_reward_sums = {}, {}
-            case PolicyReset() | TrafficChanged():
+            case PolicyReset() | TrafficChanged() | RolloutStarted() | RolloutStepped():
                 self._revise(position, event)
             case _ if self.deleted:
                 pass  # written before the committer saw the deletion
@@ -326,7 +328,9 @@ class State:
                 succeed(kept, fresh, position)
             learners[name] = fresh
         self.definition, self.schema, self.learners = definition, schema, learners
-        self.traffic = Traffic({name: each.share for name, each in definition.serving.items()})
+        shares = {name: each.share for name, each in definition.serving.items()}
+        self.traffic = Traffic(shares) if self.deleted else self.traffic.defined(shares)
+        self._mark_challengers()
         self.rulebook = RuleBook(definition)
         self.exposure.define(definition.rules)
         self.revision, self.schema_version = event.revision, event.schema_version
@@ -401,15 +405,21 @@ class State:
             return []
         return np.flatnonzero(np.isin(earlier.columns, event.columns)).tolist()
 
-    def _revise(self, position: int, event: PolicyReset | TrafficChanged) -> None:
+    def _revise(self, position: int, event: PolicyReset | TrafficEvent) -> None:
         self.revision = event.revision
-        if isinstance(event, TrafficChanged):
-            self.traffic = self.traffic.changed(event.shares)
+        if not isinstance(event, PolicyReset):
+            self.traffic = self.traffic.after(position, event)
         elif (name := event.policy) in self.learners:
             settings = self.learners[name].settings
             self.learners[name] = Learner(
                 self.name, name, settings, self.definition, self.schema, event.revision, position
             )
+        self._mark_challengers()
+
+    def _mark_challengers(self) -> None:
+        """Let challengers learn from every reward while their rollouts are under way."""
+        for name, learner in self.learners.items():
+            learner.challenges = self.traffic.is_challenger(name)
 
     def _encode_catalogue(self) -> None:
         self.rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
@@ -548,7 +558,7 @@ class State:
             "first_schema": self.first_schema,
             "deleted": self.deleted,
             "definition": None if self.deleted else self.definition.model_dump(mode="json"),
-            "shares": {} if self.deleted else self.traffic.shares,
+            "traffic": {} if self.deleted else self.traffic.members(),
             "learners": learners,
             "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
@@ -591,7 +601,8 @@ class State:
                     definition=meta["definition"],
                 ),
             )
-            state.traffic = Traffic(meta["shares"])
+            state.traffic = Traffic.restore(meta["traffic"])
+            state._mark_challengers()
             state.arms, state.attributes = meta["arms"], meta["attributes"]
             state._encode_catalogue()
             state.newness = Newness.restore(meta["came"], meta["settled"])

@@ -60,6 +60,7 @@ class Learner:
     counted       those in this process that made an arm less untried
     changes       number of detected changes of the world
     retrain       rewards at which a training falls due because of the last change
+    challenges    it takes over traffic in a rollout, and learns from every reward meanwhile
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Learner:
         self.detector = self._new_detector() if watched else None
         self.changes = 0
         self.retrain: int | None = None
+        self.challenges = False
 
     def _new_detector(self) -> Detector:
         view = self._view
@@ -264,13 +266,17 @@ class Learner:
 
     # -- learn ---------------------------------------------------------------------------------
 
-    def learns_from(self, policy: str) -> bool:
-        return policy == self.name or self.settings.learns_from == "all"
+    def learns_from(self, policy: str, challenges: bool | None = None) -> bool:
+        """Whether it learns from the rewards of a policy's decisions. challenges: as it was then;
+        None: as it is now."""
+        if policy == self.name or self.settings.learns_from == "all":
+            return True
+        return self.challenges if challenges is None else challenges
 
-    def outcomes(self, event: Learned) -> list[Outcome]:
+    def outcomes(self, event: Learned, challenges: bool | None = None) -> list[Outcome]:
         """Return what this policy learns from an event. An arm outside the catalogue gets no head
-        of its own."""
-        if not self.learns_from(event.policy):
+        of its own. challenges: as `learns_from` takes it."""
+        if not self.learns_from(event.policy, challenges):
             return []
         found = event.settled
         if not (self.policy.per_arm and any(one.inline for one in found)):

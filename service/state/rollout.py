@@ -4,12 +4,13 @@ A rollout and what is known of its two policies go in, and a step comes out. Not
 clock, a log or an array.
 """
 
-from math import inf, isfinite
+from math import inf, isfinite, nan
 from typing import Literal
 
 import msgspec
 
 from service.clock import iso
+from service.definition.rollout import OnUndecided
 from service.naming import quoted
 from service.tables import figure
 
@@ -24,21 +25,17 @@ LONGEST_SILENCE_S = 900.0
 RolloutState = Literal["running", "held", "undecided", "rolled_back", "finished"]
 """`held` by a person, or until one confirms the next stage. `undecided`: held, since the time is
 over. Both can still be rolled back."""
-OnUndecided = Literal["ask", "ship", "back"]
+ENDED: frozenset[RolloutState] = frozenset({"rolled_back", "finished"})
 StepKind = Literal["advance", "hold", "resume", "roll back", "finish", "ask"]
 ReadingState = Literal["no data", "loses", "keeps", "open"]
 """`keeps`: the challenger is within the margin. `loses`: it is beyond."""
 
 
-class Rollout(msgspec.Struct, frozen=True, kw_only=True):
-    """A rollout of `policy` in place of `baseline`.
+class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollout as it is asked for: of `policy` in place of `baseline`.
 
-    stages                 the challenger's shares of the traffic of both, ascending
+    stages                 the challenger's shares of the traffic of both, ascending; the last is 1
     margin                 share of the baseline's reward that the challenger may lose
-    stage                  place of the present stage in `stages`
-    started_at             unix seconds
-    stage_since            unix seconds
-    waiting_since          unix seconds from which `undecided_after_days` count
     stage_hours            least length of a stage
     undecided_after_days   after which a rollout without an outcome ends, as `on_undecided` says
     ask                    whether a person confirms each stage
@@ -46,17 +43,32 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: str
     baseline: str
-    started_at: float
-    stage_since: float
-    waiting_since: float
     stages: tuple[float, ...] = (0.05, 0.2, 0.5, 1.0)
     margin: float = 0.1
-    stage: int = 0
-    state: RolloutState = "running"
     stage_hours: float = 24.0
     undecided_after_days: float = 14.0
     on_undecided: OnUndecided = "ask"
     ask: bool = False
+
+
+class Rollout(RolloutPlan, frozen=True, kw_only=True):
+    """A rollout that was started.
+
+    position        of its start in the log
+    started_at      unix seconds
+    stage           place of the present stage in `stages`
+    stage_since     unix seconds
+    waiting_since   unix seconds from which `undecided_after_days` count
+    last            the last step; None: there was none
+    """
+
+    position: int = 0
+    started_at: float
+    stage: int = 0
+    state: RolloutState = "running"
+    stage_since: float
+    waiting_since: float
+    last: "RolloutStep | None" = None
 
     @property
     def share(self) -> float:
@@ -70,7 +82,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ended(self) -> bool:
-        return self.state in ("rolled_back", "finished")
+        return self.state in ENDED
 
 
 class RolloutReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +108,21 @@ class RolloutReading(msgspec.Struct, frozen=True, kw_only=True):
     evidence: float
     units: float
     newest: float | None
+
+
+NO_READING = RolloutReading(
+    own=0,
+    baseline=0,
+    value=nan,
+    baseline_value=nan,
+    within=nan,
+    lower=nan,
+    upper=nan,
+    evidence=nan,
+    units=nan,
+    newest=None,
+)
+"""Reading of a log that cannot be read, or was not yet."""
 
 
 class RolloutStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +189,12 @@ def next_step(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutS
     return _undecided(rollout, reading, now, state)
 
 
+def begun(plan: RolloutPlan, position: int, at: float) -> Rollout:
+    """Return a plan as a rollout at its first stage. position: of its start; at: unix seconds."""
+    given = msgspec.structs.asdict(plan)
+    return Rollout(**given, position=position, started_at=at, stage_since=at, waiting_since=at)
+
+
 def applied(rollout: Rollout, step: RolloutStep) -> Rollout:
     """Return the rollout after a step."""
     moved, resumed = step.stage != rollout.stage, step.kind == "resume"
@@ -171,6 +204,7 @@ def applied(rollout: Rollout, step: RolloutStep) -> Rollout:
         state=step.state,
         stage_since=step.at if moved else rollout.stage_since,
         waiting_since=step.at if resumed else rollout.waiting_since,
+        last=step,
     )
 
 

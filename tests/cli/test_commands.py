@@ -139,8 +139,8 @@ def test_every_setting_is_in_the_docs() -> None:
         (("[reward]", "[reward]\ncolour = 'SECRETVALUE'"), "reward.colour"),
         (("share = 3.0", "shares = 3.0"), "shares"),
         (
-            ('name = "shop"', 'colour = "red"\nname = "shop"'),
-            "  colour: is unknown; there are: ",
+            ('name = "shop"', 'palette = "red"\nname = "shop"'),
+            "  palette: is unknown; there are: ",
         ),
         (('category = "food"', 'category = "drink"'), "arms.kibble.category"),
         (("[reward]", "[reward"), "not TOML"),

@@ -8,7 +8,7 @@ import pytest
 from service.cli.program import main
 
 PANELS = {
-    "Start": ["serve", "init", "check", "apply", "history", "diff", "revert"],
+    "Start": ["serve", "init", "check", "apply", "history", "diff", "revert", "rollout"],
     "Learn and compare": ["train", "verdict", "evaluate"],
     "Look after the log": [
         "audit",

@@ -25,6 +25,7 @@ TITLES = {
     "FloorRule": "Floors:",
     "ExploreRule": "Exploration:",
     "AtMostRule": "Variety:",
+    "RolloutDefaults": "Rollouts:",
 }
 """Sections of the models that are no kind of feature."""
 

@@ -776,7 +776,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a snapshot forgets the shares",
-        [Edit("service/state/fold.py", 'Traffic(meta["shares"])', "state.traffic")],
+        [Edit("service/state/fold.py", 'Traffic.restore(meta["traffic"])', "state.traffic")],
         ["tests/unit/test_traffic.py"],
     ),
     Mutant(

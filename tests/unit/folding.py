@@ -31,6 +31,8 @@ from service.state.events import (
     Outcome,
     PolicyReset,
     Rewarded,
+    RolloutStarted,
+    RolloutStepped,
     TrafficChanged,
     VersionActivated,
     VersionStaged,
@@ -38,6 +40,7 @@ from service.state.events import (
 )
 from service.state.fold import State, is_change_of
 from service.state.learner import Learner
+from service.state.rollout import NO_READING, RolloutPlan, RolloutStep
 from service.training.settlements import TrainingSet, collect
 from tests.support.clock import run_virtual
 
@@ -130,6 +133,16 @@ class Log:
 
     def share(self, **shares: float) -> None:
         self._change(TrafficChanged, shares=shares)
+
+    def roll_out(self, policy: str, baseline: str, *stages: float) -> None:
+        """Start a rollout, at its first stage."""
+        plan = RolloutPlan(policy=policy, baseline=baseline, stages=(*stages, 1.0))
+        self._change(RolloutStarted, plan=plan)
+
+    def step(self, policy: str, take: Callable[..., RolloutStep]) -> None:
+        """Take a step of a rollout."""
+        step = take(self.state.traffic.rollouts[policy], NO_READING, 0.0)
+        self._change(RolloutStepped, policy=policy, step=step)
 
     def delete(self) -> None:
         self._change(ExperimentDeleted)

@@ -35,6 +35,7 @@ from service.state.events import (
     encode_event,
 )
 from service.state.fold import State
+from service.state.rollout import advance
 from service.state.snapshot import Snapshot
 from tests.unit.folding import POLICIES, Log, shop
 
@@ -79,7 +80,7 @@ def described(state: State) -> dict[str, Any]:
     return {
         "position": state.position,
         "revision": state.revision,
-        "shares": state.traffic.shares,
+        "traffic": json.loads(json.dumps(state.traffic.members())),
         "arms": sorted(state.arms),
         "attributes": state.attributes,
         "exposure": state.exposure.members(),
@@ -100,6 +101,8 @@ def written() -> tuple[Log, Snapshot]:
     log.patch("food9", {"kind": "toy"}, {"stock": 1.0, "brand": "Acme", "sale": None})
     log.remove("food2")
     log.share(linucb=2.0)
+    log.roll_out("static", "linucb", 0.2, 0.5)
+    log.step("static", advance)
     log.write(Imported(at=0.0, by="ops", policy="linucb", visits=3))
     log.write(Activated(at=0.0, decision="ahead"))
     log.write(Skipped(at=0.0, position=log.state.position + 1, reason="damaged"))

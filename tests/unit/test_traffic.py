@@ -1,10 +1,12 @@
 """Units keep their policy: of one changed share, only those move that have to."""
 
-from itertools import permutations
+from collections import Counter
+from itertools import pairwise, permutations
 
 import pytest
 
 from service.state.fold import State
+from service.state.rollout import advance, roll_back
 from service.state.traffic import winner
 from tests.unit.folding import Log, shop
 
@@ -106,3 +108,96 @@ def test_a_share_that_is_nothing_beside_another_is_never_drawn() -> None:
     log = Log()
     log.define(shop(a={"kind": "random", "share": 1e6}, b={"kind": "random", "share": 5e-324}))
     assert log.state.traffic.chances == {"a": 1.0}
+
+
+# -- rollouts ------------------------------------------------------------------------------------
+
+MANY_UNITS = [f"unit {number}" for number in range(100_000)]
+
+
+def three_policies() -> Log:
+    log = Log()
+    shares = {"old": 3.0, "new": 0.0, "other": 1.0}
+    log.define(shop(**{name: {"kind": "random", "share": each} for name, each in shares.items()}))
+    return log
+
+
+def test_no_unit_moves_from_a_challenger_to_its_baseline_in_any_stage() -> None:
+    """Nor on another attempt, nor between the others, nor at the end."""
+    log = three_policies()
+
+    def drawn() -> list[str]:
+        return [log.state.traffic.assign("shop", unit) for unit in MANY_UNITS]
+
+    steps = [drawn()]
+    for attempt in range(2):
+        log.roll_out("new", "old", 0.05, 0.2, 0.5)
+        stages = [drawn()]
+        for share in (0.2, 0.5):
+            log.step("new", advance)
+            stages.append(drawn())
+            part = stages[-1].count("new") / len(MANY_UNITS)
+            assert part == pytest.approx(0.75 * share, abs=0.01)
+        if attempt == 0:
+            first, before = stages, drawn()
+            log.step("new", roll_back)
+            assert drawn() == steps[0]
+            log.state = State.restore(log.state.snapshot())
+            assert drawn() != before
+    assert stages == first
+    log.step("new", advance)
+    assert log.state.traffic.rollouts["new"].state == "finished"
+    steps += [*stages, drawn()]
+    for earlier, later in pairwise(steps):
+        moved = {(was, now) for was, now in zip(earlier, later, strict=True) if was != now}
+        assert moved == {("old", "new")}
+    assert "old" not in steps[-1]
+    assert log.state.traffic.shares == {"old": 0.0, "new": 3.0, "other": 1.0}
+
+
+def test_a_finished_challenger_draws_the_units_of_its_baseline_from_then_on() -> None:
+    """As shares change afterwards, and in a rollout of its own successor."""
+    log = three_policies()
+    log.roll_out("new", "old", 0.5)
+    before = {unit: log.state.traffic.assign("shop", unit) for unit in UNITS}
+    log.step("new", advance)
+    log.share(other=3.0)
+    after = {unit: log.state.traffic.assign("shop", unit) for unit in UNITS}
+    ways = moves(before, after).keys()
+    assert ways == {("old", "new"), ("old", "other"), ("new", "other")}
+    log.roll_out("old", "new", 0.5)
+    log.step("old", advance)
+    again = {unit: log.state.traffic.assign("shop", unit) for unit in UNITS}
+    assert moves(after, again).keys() == {("new", "old")}
+    restored = State.restore(log.state.snapshot()).traffic
+    assert restored.members() == log.state.traffic.members()
+    assert {unit: restored.assign("shop", unit) for unit in UNITS} == again
+
+
+def test_a_definition_gives_both_policies_of_a_rollout_what_it_gives_either() -> None:
+    log = three_policies()
+    log.roll_out("new", "old", 0.25)
+    assert log.state.traffic.shares == {"old": 2.25, "new": 0.75, "other": 1.0}
+    policies = {"old": {"kind": "random", "share": 1.0}, "new": {"kind": "random", "share": 1.0}}
+    log.define(shop(**policies))
+    assert log.state.traffic.shares == {"old": 1.5, "new": 0.5}
+    log.define(shop(old=policies["old"]))
+    assert log.state.traffic.shares == {"old": 1.0}
+    assert log.state.traffic.rollouts == {}
+
+
+def test_an_assigned_policy_is_drawn_with_its_chance() -> None:
+    log = three_policies()
+    log.roll_out("new", "old", 0.25)
+    found = Counter(log.state.traffic.assign("shop", unit) for unit in UNITS)
+    for name, chance in log.state.traffic.chances.items():
+        assert found[name] / len(UNITS) == pytest.approx(chance, abs=0.03)
+
+
+def test_rollbacks_are_counted_over_attempts_and_definitions() -> None:
+    log = three_policies()
+    for _ in range(2):
+        log.roll_out("new", "old", 0.25)
+        log.step("new", roll_back)
+    log.define(shop(old={"kind": "random"}))
+    assert State.restore(log.state.snapshot()).traffic.rollbacks == 2

@@ -1,0 +1,150 @@
+"""A look at the rollouts of an experiment, by its log."""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from service.analysis.checkpoints import NOWHERE, Checkpoints
+from service.analysis.definitions import Definitions
+from service.analysis.history import read_history
+from service.analysis.outcomes import Outcomes, outcomes_of
+from service.analysis.rollout_evidence import RolloutEvidence, RolloutRows
+from service.analysis.sequences import Array
+from service.log.reading import SILENT, Progress
+from service.log.stores import Store
+from service.state.rollout import DAY_S, Rollout, RolloutReading
+
+RECENT_S = 7 * DAY_S
+"""Seconds of the log from which the traffic of a forecast is taken."""
+
+
+class PolicyTraffic(msgspec.Struct, frozen=True):
+    """Recent decisions of a policy that chance assigned, and what they earned.
+
+    decisions    settled ones
+    per_second   of them; 0: there are too few to tell
+    reward       of a decision, its mean and its variance
+    """
+
+    decisions: int
+    per_second: float
+    reward: float
+    variance: float
+
+
+class RolloutLook(msgspec.Struct, frozen=True):
+    """A rollout under way, as the log has it.
+
+    difference   of the rewards, challenger less baseline
+    low, high    its interval, which holds at all times at once
+    """
+
+    reading: RolloutReading
+    difference: float
+    low: float
+    high: float
+
+
+class RolloutLooks(msgspec.Struct, frozen=True):
+    """A look at an experiment.
+
+    rollouts   those under way, by challenger
+    traffic    of each policy
+    limits     least and largest reward of a decision
+    """
+
+    rollouts: dict[str, RolloutLook]
+    traffic: dict[str, PolicyTraffic]
+    limits: tuple[float, float]
+
+
+async def look_at_rollouts(
+    store: Store,
+    experiment: str,
+    progress: Progress = SILENT,
+    checkpoints: Checkpoints = NOWHERE,
+) -> RolloutLooks:
+    """Read the log of an experiment. Raises StoreError where it cannot be read."""
+    history = await read_history(store, experiment, progress, checkpoints)
+    definitions = history.definitions
+    if definitions.traffic is None:
+        return RolloutLooks({}, {}, (0.0, 1.0))
+    outcomes = outcomes_of(history, named=True)
+    limits = outcomes.limits(definitions.latest.reward)
+    looks = {
+        name: _look(rollout, outcomes, definitions, limits, history.told_until)
+        for name, rollout in definitions.traffic.rollouts.items()
+        if not rollout.ended
+    }
+    traffic = {name: _traffic(name, outcomes, definitions) for name in definitions.latest.serving}
+    return RolloutLooks(looks, traffic, limits)
+
+
+def _look(
+    rollout: Rollout,
+    outcomes: Outcomes,
+    definitions: Definitions,
+    limits: tuple[float, float],
+    told_until: float,  # unix seconds
+) -> RolloutLook:
+    rules = definitions.latest.reward
+    rows = np.flatnonzero((outcomes.position >= rollout.position) & (outcomes.chance < 1))
+    own, baseline = (outcomes.of({name})[rows] for name in (rollout.policy, rollout.baseline))
+    position = outcomes.position[rows]
+    evidence = RolloutEvidence(rollout.margin, rollout.least_share, limits, rules.default or 0.0)
+    figures = evidence.add(
+        RolloutRows(
+            own=own,
+            baseline=baseline,
+            own_chance=definitions.shares({rollout.policy}, position),
+            baseline_chance=definitions.shares({rollout.baseline}, position),
+            reward=outcomes.reward[rows],
+            unit=outcomes.unit[rows],
+        )
+    )
+    settled = outcomes.at[rows][own | baseline]
+    newest = min(float(settled[-1]) + rules.wait_seconds, told_until) if len(settled) else None
+    low, high = figures.interval
+    return RolloutLook(figures.reading(newest), _last(figures.difference), _last(low), _last(high))
+
+
+def _last(values: Array) -> float:
+    return float(values[-1])
+
+
+def _traffic(name: str, outcomes: Outcomes, definitions: Definitions) -> PolicyTraffic:
+    """Return the traffic of a policy over the last RECENT_S. A request that names it has the chance
+    1, as all requests have where it has the whole traffic."""
+    mine = outcomes.of({name}) & (outcomes.chance == definitions.shares({name}, outcomes.position))
+    at, reward = outcomes.at[mine], outcomes.reward[mine]
+    recent = at > at.max(initial=0.0) - RECENT_S
+    at, reward = at[recent], reward[recent]
+    seconds = float(at[-1] - at[0]) if len(at) > 1 else 0.0
+    return PolicyTraffic(
+        decisions=len(at),
+        per_second=(len(at) - 1) / seconds if seconds else 0.0,
+        reward=float(reward.mean()) if len(at) else 0.0,
+        variance=float(reward.var()) if len(at) else 0.0,
+    )
+
+
+# -- over the wire of the worker -----------------------------------------------------------------
+
+
+def encode_looks(looks: RolloutLooks) -> bytes:
+    """Return looks as JSON, which has no NaN and no infinity: they are texts. `decode_looks` is the
+    inverse."""
+    return msgspec.json.encode(_with_texts(msgspec.to_builtins(looks)))
+
+
+def decode_looks(content: bytes) -> RolloutLooks:
+    return msgspec.json.decode(content, type=RolloutLooks, strict=False)
+
+
+def _with_texts(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _with_texts(each) for name, each in value.items()}
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,257 @@
+"""Rollouts of an experiment: their start, their steps, and what is known of them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from math import nan
+
+from service.analysis.rollout_forecast import RolloutForecast, RolloutTraffic, rollout_forecast
+from service.analysis.rollouts import PolicyTraffic, RolloutLook, RolloutLooks
+from service.errors import Conflict, Invalid, Refused, StoreError
+from service.log.log import Log
+from service.manage.admin import Admin, expect_no_rollout, find
+from service.naming import not_found, quoted
+from service.state.events import AUTOMATIC, RolloutStarted, RolloutStepped
+from service.state.fold import State
+from service.state.rollout import (
+    NO_READING,
+    Rollout,
+    RolloutPlan,
+    RolloutReading,
+    RolloutStep,
+    advance,
+    hold,
+    next_step,
+    resume,
+    roll_back,
+    standing,
+)
+
+logger = logging.getLogger(__name__)
+
+JUDGE_SECONDS = 30.0
+"""Seconds between two judgements of the rollouts under way."""
+
+RolloutLooker = Callable[[State], Awaitable[RolloutLooks]]
+"""Looks at the rollouts of an experiment. Raises Refused or StoreError where that fails."""
+
+PersonStep = Callable[[Rollout, RolloutReading, float], RolloutStep]
+
+PERSON_STEPS: Mapping[str, PersonStep] = {
+    "advance": advance,
+    "hold": hold,
+    "resume": resume,
+    "back": roll_back,
+}
+"""Steps that a person may take, by their names on the wire."""
+
+NO_LOOK = RolloutLook(NO_READING, nan, nan, nan)
+"""What is known of a rollout whose log could not be read, or was not yet."""
+
+
+@dataclass(frozen=True)
+class RolloutStatus:
+    """A rollout and what is known of it.
+
+    look       NO_LOOK: nothing
+    sentence   where it stands
+    forecast   None: there is no traffic to forecast from, or it has ended
+    """
+
+    rollout: Rollout
+    look: RolloutLook
+    sentence: str
+    forecast: RolloutForecast | None
+
+
+class Rollouts:
+    """Judges the rollouts under way, and takes the steps of people.
+
+    The revision of the experiment is the mark of each step: of several processes that take one, or
+    of a step and a definition, the first counts.
+    """
+
+    def __init__(self, admin: Admin, log: Log, look: RolloutLooker) -> None:
+        self._admin, self._log, self._look = admin, log, look
+
+    # -- people --------------------------------------------------------------------------------
+
+    async def plan(self, state: State, plan: RolloutPlan) -> RolloutForecast | None:
+        """Check a rollout that is to be started, and forecast it. None: too few decisions of its
+        baseline are settled. Raises NotFound, Invalid, Conflict, or as a look."""
+        for name in (plan.policy, plan.baseline):
+            find(state, name)
+            expect_no_rollout(state, name, "a part of its traffic")
+        if plan.policy == plan.baseline:
+            raise Invalid("is the baseline: name another policy", path="policy")
+        if state.definition.reward.default is None:
+            raise Invalid(
+                "a rollout needs a default reward (reward.default): without one, decisions that "
+                "earned nothing are not known",
+                path="policy",
+            )
+        shares = state.traffic.shares
+        if shares[plan.policy]:
+            raise Conflict(
+                f"{quoted(plan.policy)} has a share of the traffic already, {shares[plan.policy]:g}"
+                ": set it to 0 first, so that the rollout alone says what it gets"
+            )
+        if not shares[plan.baseline]:
+            raise Conflict(f"{quoted(plan.baseline)} has no traffic that could be taken over")
+        return await _forecast(plan, await self._look(state))
+
+    async def start(
+        self,
+        state: State,
+        plan: RolloutPlan,
+        by: str,
+        if_match: int | None = None,
+        reason: str = "",
+    ) -> RolloutForecast | None:
+        """Start a rollout at its first stage. Raises as `plan`, PreconditionFailed, or Conflict
+        where another revision came between."""
+        self._admin.check_revision(state, if_match)
+        revision = state.revision
+        forecast = await self.plan(state, plan)
+        event = RolloutStarted(
+            at=self._log.clock.now(state), by=by, plan=plan, revision=revision + 1, reason=reason
+        )
+        await self._admin.append_revision(state, event, f"rollout of {plan.policy} started")
+        return forecast
+
+    async def step(
+        self,
+        state: State,
+        policy: str,
+        kind: str,
+        by: str,
+        if_match: int | None = None,
+        reason: str = "",
+    ) -> RolloutStep:
+        """Take a step that a person wants, with the figures of now, if the log can be read. Raises
+        NotFound, PreconditionFailed, or Conflict where the rollout cannot take it, or another
+        revision came between.
+
+        kind   one of PERSON_STEPS
+        """
+        self._admin.check_revision(state, if_match)
+        revision, rollout = state.revision, found(state, policy)
+        if rollout.ended:
+            raise Conflict(f"the rollout of {quoted(policy)} is {rollout.state.replace('_', ' ')}")
+        if kind == "resume" and rollout.state == "running":
+            raise Conflict(f"the rollout of {quoted(policy)} is not held")
+        if kind == "hold" and rollout.state != "running":
+            raise Conflict(f"the rollout of {quoted(policy)} is held already")
+        look = _look_of(policy, await self._look_if_possible(state))
+        step = PERSON_STEPS[kind](rollout, look.reading, self._log.clock.now(state))
+        await self._append(state, policy, step, revision, by, reason)
+        return step
+
+    async def status(self, state: State, policy: str) -> RolloutStatus:
+        """Say where a rollout stands. Raises NotFound."""
+        return (await self.all(state))[found(state, policy).policy]
+
+    async def all(self, state: State) -> dict[str, RolloutStatus]:
+        """Say where each rollout stands, by challenger."""
+        looks = await self._look_if_possible(state) if _under_way(state) else None
+        now = self._log.clock.now(state)
+        return {
+            name: await _status(rollout, looks, now)
+            for name, rollout in state.traffic.rollouts.items()
+        }
+
+    # -- by itself -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Judge all rollouts under way every JUDGE_SECONDS, for ever, in the process that leads."""
+        while True:
+            await asyncio.sleep(JUDGE_SECONDS)
+            for state in list(self._log.replicas.states.values()):
+                try:
+                    if self._log.presence.leads:
+                        await self.judge(state)
+                except Exception:  # the other experiments are judged
+                    logger.exception("experiment %s: its rollouts are not judged", state.name)
+
+    async def judge(self, state: State) -> None:
+        """Look at the rollouts of an experiment, and take the steps that are due."""
+        if not _under_way(state) or (looks := await self._look_if_possible(state)) is None:
+            return
+        for policy, rollout in list(state.traffic.rollouts.items()):
+            revision, now = state.revision, self._log.clock.now(state)
+            step = next_step(rollout, _look_of(policy, looks).reading, now)
+            if step is None:
+                continue
+            try:
+                await self._append(state, policy, step, revision, AUTOMATIC)
+            except Conflict:
+                logger.info("experiment %s: another process was first", state.name)
+
+    async def _append(
+        self,
+        state: State,
+        policy: str,
+        step: RolloutStep,
+        revision: int,
+        by: str,
+        reason: str = "",
+    ) -> None:
+        event = RolloutStepped(
+            at=step.at, by=by, policy=policy, step=step, revision=revision + 1, reason=reason
+        )
+        what = f"rollout of {policy}: {step.kind}. {step.sentence}"
+        await self._admin.append_revision(state, event, what)
+
+    async def _look_if_possible(self, state: State) -> RolloutLooks | None:
+        """Look at an experiment. None: that failed, and nothing is known of it now."""
+        try:
+            return await self._look(state)
+        except (Refused, StoreError) as fault:
+            logger.warning("experiment %s: its rollouts cannot be judged: %s", state.name, fault)
+            return None
+
+
+def _under_way(state: State) -> bool:
+    return any(not each.ended for each in state.traffic.rollouts.values())
+
+
+def _look_of(policy: str, looks: RolloutLooks | None) -> RolloutLook:
+    return NO_LOOK if looks is None else looks.rollouts.get(policy, NO_LOOK)
+
+
+async def _status(rollout: Rollout, looks: RolloutLooks | None, now: float) -> RolloutStatus:
+    if rollout.ended:
+        said = "" if rollout.last is None else rollout.last.sentence
+        return RolloutStatus(rollout, NO_LOOK, said, None)
+    look = _look_of(rollout.policy, looks)
+    forecast = None if looks is None else await _forecast(rollout, looks)
+    return RolloutStatus(rollout, look, standing(rollout, look.reading, now), forecast)
+
+
+def found(state: State, policy: str) -> Rollout:
+    """Find the rollout of a challenger: the one under way, or its last. Raises NotFound."""
+    rollouts = state.traffic.rollouts
+    if policy not in rollouts:
+        raise not_found("rollout", policy, sorted(rollouts))
+    return rollouts[policy]
+
+
+async def _forecast(plan: RolloutPlan, looks: RolloutLooks) -> RolloutForecast | None:
+    """Forecast a rollout by the recent traffic of its baseline, which it is to share."""
+    baseline, own = (
+        looks.traffic.get(name) or PolicyTraffic(0, 0.0, 0.0, 0.0)
+        for name in (plan.baseline, plan.policy)
+    )
+    if not baseline.per_second or not baseline.variance:
+        return None
+    low, high = looks.limits
+    traffic = RolloutTraffic(
+        per_second=baseline.per_second + own.per_second,
+        variance=(baseline.variance, baseline.variance),
+        baseline=baseline.reward - low,
+        span=high - low,
+    )
+    shares = [share for share in plan.stages if share < 1]
+    given = plan.margin, plan.stage_hours, plan.undecided_after_days
+    return await asyncio.to_thread(rollout_forecast, traffic, shares, *given)

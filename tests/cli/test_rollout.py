@@ -1,0 +1,83 @@
+"""forage rollout: over a running service."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.forage import Ended, Serving, expect_refusal, forage, serving
+
+SHOP = {
+    "arms": {"kibble": {}, "ball": {}},
+    "policies": {"main": {"kind": "random"}, "new": {"kind": "random", "share": 0.0}},
+    "reward": {"range": [0, 1], "wait_seconds": 1.0},
+}
+PATH = "/experiments/shop"
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Serving]:
+    with serving(tmp_path) as running:
+        running.client.put(PATH, json=SHOP).raise_for_status()
+        yield running
+
+
+def run(running: Serving, folder: Path, command: str, *options: str) -> Ended:
+    return forage("rollout", command, "shop", *options, "--url", running.url, folder=folder)
+
+
+def test_a_rollout_from_start_to_end(running: Serving, tmp_path: Path) -> None:
+    assert run(running, tmp_path, "status").stdout == "shop: no rollout\n"
+    told = run(running, tmp_path, "forecast", "new", "--over", "main")
+    assert (told.returncode, told.stdout) == (
+        0,
+        "no forecast: the baseline has too few settled decisions\n",
+    )
+    begun = run(
+        running, tmp_path, "start", "new", "--over", "main", "--stages", "10%,50,100",
+        "--margin", "5%", "--ask", "--reason", "to see",
+    )  # fmt: skip
+    assert begun.returncode == 0, begun.stderr
+    assert begun.stdout.splitlines()[0] == "new over main: running, [10%] 50% 100%"
+    assert "There is no data, so the rollout cannot advance." in begun.stdout
+    told = run(running, tmp_path, "advance", "new", "--reason", "enough seen")
+    assert told.stdout.splitlines()[0] == "new over main: running, 10% [50%] 100%"
+    assert run(running, tmp_path, "hold", "new").stdout.startswith("new over main: held")
+    assert run(running, tmp_path, "resume", "new").stdout.startswith("new over main: running")
+    ended = run(running, tmp_path, "back", "new")
+    assert ended.stdout.startswith("new over main: rolled back, 10% [50%] 100%")
+    [found] = json.loads(run(running, tmp_path, "status", "--json").stdout)["rollouts"]
+    assert (found["state"], found["margin"], found["ask"]) == ("rolled_back", 0.05, True)
+    refused = run(running, tmp_path, "back", "new")
+    assert "the rollout of 'new' is rolled back" in expect_refusal(refused)
+    history = forage("history", "shop", "--url", running.url, folder=tmp_path).stdout
+    assert "advanced the rollout of 'new': 'enough seen': There is no data" in history
+
+
+def test_a_forecast_says_days_and_whether_it_can_end(running: Serving, tmp_path: Path) -> None:
+    for number in range(200):
+        chosen = running.post("/select", {"experiment": "shop"})
+        if number % 2:
+            running.post("/reward", {"decision_id": chosen["decision_id"], "reward": 1.0})
+    running.client.put(f"{PATH}/policies/new/share", json={"share": 0.0}).raise_for_status()
+    told = run(running, tmp_path, "forecast", "new", "--over", "main")
+    lines = told.stdout.splitlines()
+    assert lines[0].split("  ")[0] == "share"
+    assert [line.split()[0] for line in lines[1:4]] == ["5%", "20%", "50%"]
+    assert "24 hours" in lines[1]
+
+
+def test_what_is_wrong_is_said(running: Serving, tmp_path: Path) -> None:
+    for options, says in (
+        (("new", "--over", "main", "--stages", "5,many"), "write percentages, as 5,20,50,100"),
+        (("new", "--over", "main", "--margin", "much"), "write a percentage, as 10%"),
+        (("new", "--over", "main", "--stages", "50,20,100"), "must ascend"),
+        (("newer", "--over", "main"), "no policy 'newer'"),
+        (("main", "--over", "new"), "set it to 0 first"),
+    ):
+        ended = run(running, tmp_path, "start", *options)
+        assert ended.returncode in (1, 2)
+        assert says in ended.stderr
