@@ -143,6 +143,10 @@ async def start(services: Services) -> None:
     log.background.spawn(services.history.run())
     log.background.spawn(services.verdicts.run())
     log.background.spawn(services.rollouts.run())
+    if services.settings.webhook_url is not None:
+        from service.observe.webhook import Webhook  # httpx takes time and memory
+
+        log.background.spawn(Webhook(log, services.store, services.settings, telemetry).run())
     services.lifecycle.starting = False
 
 

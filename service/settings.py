@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
 from pydantic import (
@@ -40,12 +41,12 @@ ENV_FILE = "FORAGE_ENV_FILE"
 ENCODING = "utf-8-sig"
 """Encoding of that file: UTF-8, with or without a byte order mark."""
 
-SECRET_SETTINGS = ("store", "token_keys", "key")
+SECRET_SETTINGS = ("store", "token_keys", "key", "webhook_secret")
 """Settings whose value may stand in a file: FORAGE_KEY_FILE names one that holds FORAGE_KEY."""
 
 FILE = "_FILE"
 
-URLS = frozenset({"store", "url", "cors_origins"})
+URLS = frozenset({"store", "url", "cors_origins", "webhook_url"})
 """Settings whose values hold `://`."""
 
 SERVICE_LINK = re.compile(
@@ -188,6 +189,18 @@ class Settings(BaseSettings):
     )
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="Format of the log on stderr; auto: console on a terminal, else json."
+    )
+    webhook_url: str | None = Field(
+        None,
+        description="Where the service sends changes of experiments that people should hear of "
+        "(docs/operations.md). Left out: nowhere.",
+        repr=False,
+    )
+    webhook_secret: SecretStr | None = Field(
+        None,
+        min_length=16,
+        description="Secret that signs what is sent there, 16 characters or more. Left out: "
+        "nothing is signed.",
     )
     snapshot_every_events: PositiveInt = Field(
         20_000,
@@ -350,7 +363,9 @@ class Settings(BaseSettings):
                 warnings.append(f"{name} is ignored, it is no setting{hint}")
         return sorted(warnings)
 
-    @field_validator("keys", "key", "default_experiment", mode="before")
+    @field_validator(
+        "keys", "key", "default_experiment", "webhook_url", "webhook_secret", mode="before"
+    )
     @classmethod
     def _none_where_empty(cls, value: object) -> object:
         return None if value == "" else value
@@ -359,6 +374,14 @@ class Settings(BaseSettings):
     def key_headers(self) -> dict[str, str]:
         """Headers of a request to a service."""
         return {"Authorization": f"Bearer {self.key.get_secret_value()}"} if self.key else {}
+
+    @field_validator("webhook_url")
+    @classmethod
+    def _address_of_http(cls, value: str | None) -> str | None:
+        parts = urlsplit(value or "http://none")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise ValueError("write it as https://hooks.example/forage")
+        return value
 
     @field_validator("token_keys", mode="before")
     @classmethod

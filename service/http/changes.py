@@ -37,12 +37,19 @@ async def list_changes(
         int | None, Query(ge=1, le=LARGEST_NUMBER, description="Changes before this position.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    notable: Annotated[
+        bool,
+        Query(
+            description="Only what concerns what visitors are served: definitions, shares, "
+            "resets, versions that begin to serve, changes of the world."
+        ),
+    ] = False,
 ) -> ChangeList:
     """Return who changed what, newest first; with `at` or `revision` up to then, and what held."""
     if at is not None and revision is not None:
         raise Invalid("give this or `at`, not both", path="revision")
     instant = None if at is None else read_instant(at)
-    page = ChangePage(limit, before, instant, revision)
+    page = ChangePage(limit, before, instant, revision, notable)
     return await changes_of(services.store, state, page)
 
 

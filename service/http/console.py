@@ -90,6 +90,10 @@ class PolicyFigures(PolicyState):
 class ExperimentStatus(ExperimentHealth):
     now: float
     schema_version: int
+    last_change: int | None = Field(
+        description="Log position of the last change with `notable`, as GET .../changes lists "
+        "them; null: none is kept."
+    )
     reward: RewardScaleAnswer
     figures: list[PolicyFigures]
 

@@ -16,7 +16,7 @@ from service.errors import NotFound
 from service.log.replay import record_at
 from service.log.stores import Store
 from service.observe.change_sentences import author, defined_sentence, lost_sentence, sentence
-from service.state.changelog import CHANGE_KINDS, NotedChange
+from service.state.changelog import CHANGE_KINDS, NOTABLE_KINDS, NotedChange
 from service.state.events import ExperimentDefined, decode_event
 from service.state.fold import State
 
@@ -74,12 +74,13 @@ class ChangeList(BaseModel):
 @dataclass(frozen=True, slots=True)
 class ChangePage:
     """A page to read. before: changes of earlier positions; at: unix seconds, what held then;
-    revision: what held once this was made."""
+    revision: what held once this was made; notable: changes of `NOTABLE_KINDS` alone."""
 
     limit: int = 20
     before: int | None = None
     at: float | None = None
     revision: int | None = None
+    notable: bool = False
 
 
 async def changes_of(store: Store, state: State, page: ChangePage) -> ChangeList:
@@ -94,6 +95,8 @@ async def changes_of(store: Store, state: State, page: ChangePage) -> ChangeList
     then = None if last is None else await reader.then(last)
     if page.before is not None:
         changes = [change for change in changes if change.position < page.before]
+    if page.notable:
+        changes = [change for change in changes if change.kind in NOTABLE_KINDS]
     shown = changes[: page.limit]
     return ChangeList(
         changes=[await reader.entry(change) for change in shown],
@@ -102,6 +105,12 @@ async def changes_of(store: Store, state: State, page: ChangePage) -> ChangeList
         deleted=state.deleted,
         then=then,
     )
+
+
+async def entry_of(store: Store, state: State, change: NotedChange) -> ChangeEntry:
+    """Return one of an experiment's changes with its sentence. Raises StoreError."""
+    changes = list(state.changelog.newest_first())
+    return await _Reader(store, state, changes, dict(state.changelog.dropped)).entry(change)
 
 
 def _last_of(changes: list[NotedChange], page: ChangePage, dropped: dict[str, int]) -> NotedChange:

@@ -101,6 +101,7 @@ class Overview:
         """Return an experiment's figures; no decisions while the log is gone."""
         counts = None if self._log.committer.degraded else await self._decided(state)
         rules, sums = state.definition.reward, state.reward_sums
+        changed = state.changelog.newest_notable()
         policies = []
         for name, learner in state.learners.items():
             own = sums[name]
@@ -118,6 +119,7 @@ class Overview:
             **self._experiment(state),
             "now": self._clock.time(),
             "schema_version": state.schema_version,
+            "last_change": changed and changed.position,
             "reward": {
                 "low": rules.range[0],
                 "high": rules.range[1],

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from service.state.events import (
@@ -87,6 +88,15 @@ Serving = tuple[dict[str, int], dict[str, float]]
 
 KINDS_BY_NAME = {kind.name: kind for kind in CHANGE_KINDS.values()}
 
+NOTABLE_KINDS = frozenset(
+    {
+        "defined", "deleted", "reset", "shares_set", "rollout_started", "rollout_stepped",
+        "version_activated", "world_changed",
+    }  # fmt: skip
+)
+"""Names of the kinds that concern what visitors are served: a webhook sends these changes, and the
+console marks them in its charts. A name is all that a further kind needs."""
+
 
 class NotedChange(NamedTuple):
     """One change.
@@ -137,6 +147,20 @@ class ChangeLog:
     def of_kind(self, kind: str) -> Iterator[NotedChange]:
         """Yield the changes of one kind that are kept, from the last one back."""
         return reversed(self._entries.get(kind, ()))
+
+    def newest_notable(self) -> NotedChange | None:
+        """Return the last notable change; None: there is none."""
+        newest = (change for kind in NOTABLE_KINDS for change in islice(self.of_kind(kind), 1))
+        return max(newest, key=_position, default=None)
+
+    def next_notable(self, after: int) -> NotedChange | None:
+        """Return the first notable change after a position; None: there is none."""
+        later = (
+            change
+            for kind in NOTABLE_KINDS
+            for change in takewhile(lambda one: one.position > after, self.of_kind(kind))
+        )
+        return min(later, key=_position, default=None)
 
     def members(self) -> dict[str, dict[str, Any]]:
         """Return a copy as members of a snapshot."""

@@ -263,6 +263,10 @@ class Telemetry:
         self.erased = counts(
             "forage_erased_decisions_total", "Decisions erased with their unit.", ["experiment"]
         )
+        self.webhook_failures = counter(
+            "forage_webhook_failures_total",
+            "Attempts to send a change to the webhook that it did not accept.",
+        )
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
         self.log_sizes: LogSizes | None = None
