@@ -6,7 +6,7 @@ import pytest
 
 from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
-from service.state.changelog import CHANGE_KINDS, KINDS_BY_NAME
+from service.state.changelog import CHANGE_KINDS, KINDS_BY_NAME, NOTABLE_KINDS
 from service.state.events import TrafficChanged
 from tests.support.keys import Keys
 from tests.support.service import Json, Wire, expect_problem, paths
@@ -96,6 +96,22 @@ def test_pages_follow_each_other_to_the_first_change(wire: Wire) -> None:
         before = {"before": page["next"]}
     assert [each["position"] for each in found] == [5, 4, 3, 2, 1]
     assert found == whole
+
+
+def test_notable_changes_alone_are_those_of_what_visitors_are_served(wire: Wire) -> None:
+    share(wire, 0.1)
+    for arm in ("rope", "ring"):
+        wire.put(f"/experiments/shop/arms/{arm}", {"features": TOY})
+    share(wire, 0.2)
+    first = listed(wire, notable=True, limit=2)
+    assert [each["position"] for each in first["changes"]] == [5, 2]
+    rest = listed(wire, notable=True, limit=2, before=first["next"])
+    assert [each["position"] for each in rest["changes"]] == [1]
+    assert wire.get("/experiments/shop/status").json()["last_change"] == 5
+
+
+def test_every_notable_kind_is_a_kind_of_change() -> None:
+    assert KINDS_BY_NAME.keys() >= NOTABLE_KINDS
 
 
 def test_a_sentence_has_the_reason(wire: Wire) -> None:

@@ -91,12 +91,14 @@ def test_urls_are_settings(environment: pytest.MonkeyPatch) -> None:
         "FORAGE_STORE": "redis://cache",
         "FORAGE_URL": "http://forage:8000",
         "FORAGE_CORS_ORIGINS": "https://shop.example",
+        "FORAGE_WEBHOOK_URL": "https://hooks.example/forage",
     }
     for name, value in values.items():
         environment.setenv(name, value)
     settings = Settings.read({})
     assert (settings.store, settings.url) == ("redis://cache", "http://forage:8000")
     assert settings.cors_origins == ["https://shop.example"]
+    assert settings.webhook_url == "https://hooks.example/forage"
     assert Settings.ignored(values) == []
 
 
@@ -110,6 +112,10 @@ def test_urls_are_settings(environment: pytest.MonkeyPatch) -> None:
         ("TRIM_SECONDS", "soon", "must be a number"),
         ("OPEN", "perhaps", "must be true or false"),
         ("TRAINER", "onn", "must be 'auto', 'on' or 'off'; did you mean 'on'?"),
+        ("WEBHOOK_URL", "hooks.example/forage", "write it as https://hooks.example/forage"),
+        ("WEBHOOK_URL", "ftp://hooks.example", "write it as https://hooks.example/forage"),
+        ("WEBHOOK_URL", "http://:80/forage", "write it as https://hooks.example/forage"),
+        ("WEBHOOK_SECRET", "short", "must have at least 16 characters"),
     ],
 )
 def test_other_faults_are_refused_in_plain_words(
@@ -138,6 +144,7 @@ SECRETS = {
     "STORE": ("redis://:secret@redis/0", "redis://:secret@redis/0"),
     "TOKEN_KEYS": ("MDEyMzQ1Njc4OWFiY2RlZg==", [b"0123456789abcdef"]),
     "KEY": ("fk_1_2", SecretStr("fk_1_2")),
+    "WEBHOOK_SECRET": ("0123456789abcdef", SecretStr("0123456789abcdef")),
 }
 
 
