@@ -207,6 +207,46 @@ def test_traffic_and_arms_are_changed_and_a_refusal_says_why(
     assert service.client.get("/arms/new toy").status_code == 404
 
 
+def test_changes_are_listed_and_flagged_in_the_charts(
+    service: Serving, page: "Page", shots: Path
+) -> None:
+    service.visit()
+    go(page, service)
+    chart = page.locator('.plot[aria-label^="Mean reward"]')
+    chart.locator("canvas").wait_for(timeout=60_000)
+    share = "/experiments/zooplus/policies/random/share"
+    for weight in (2, 3):
+        body = {"share": weight, "reason": "a try"}
+        service.client.put(share, json=body).raise_for_status()
+    service.client.put("/arms/rope", json={"features": service.get("/arms/1")["features"]})
+    changes = page.get_by_role("table", name="Changes")
+    changes.get_by_text("Set the share of 'random' to 3: 'a try'").wait_for()
+    assert changes.locator("tbody tr").count() == 3
+    chart.scroll_into_view_if_needed()
+    chart.locator(".flag").first.wait_for(state="attached")
+    counts = [int(text or "1") for text in chart.locator(".pin").all_inner_texts()]
+    assert sum(counts) == 3
+    flag = chart.locator(".flag").last.bounding_box()
+    assert flag is not None
+    page.mouse.move(flag["x"], flag["y"] + flag["height"] / 2)
+    chart.locator(".tip").get_by_text("somebody set the share of 'random' to 3").wait_for()
+    shoot(page, shots, "changes")
+    page.get_by_text("All", exact=True).click()
+    changes.get_by_text("Set arm 'rope'").wait_for()
+    assert changes.locator("tbody tr").count() == 4
+
+
+def test_changes_that_are_close_share_a_flag(service: Serving, page: "Page") -> None:
+    page.goto(service.url)
+    found = page.evaluate(
+        "async (times) => (await import('/console/chart.js'))"
+        ".clusters(times.map((at) => ({ at })), (at) => at)"
+        ".map(({ x, all }) => [x, all.length])",
+        [25, 0, 10, 19.5, 50, 44],
+    )
+    assert found == [[0, 3], [25, 2], [50, 1]]
+
+
 def test_the_control_is_dashed_and_a_band_is_drawn_for_what_is_chosen(
     service: Serving, page: "Page"
 ) -> None:

@@ -1,17 +1,20 @@
 // Lines over time, by uPlot: one a policy; a band for the interval of the one that is chosen, by the
 // pointer or in the legend; a legend of buttons that turn lines on and off, and values under the
-// pointer.
+// pointer. A flag stands where something changed: pointing near it tells what.
 
 import { h } from "./dom.js";
 import { date, shortTime, time } from "./format.js";
 import { css } from "./palette.js";
 
 const DAY = 86_400;
+const APART_PX = 20; // flags that are closer would overlap: they are one
+const NEAR_PX = 8;
+const SAID = 3; // changes of a flag that are told in words
 
 /**
  * names: of the lines. palette: of their colours. write(value): for axis and tooltip. banded: each
  * line comes with low and high. lead(): whose band is drawn while none is chosen. bounds: {low, high} that the values cannot pass; least: room
- * beyond what there is; zero: a line at 0.
+ * beyond what there is; zero: a line at 0. changes(): [{at, sentence}] to flag.
  */
 export function chart({
   label,
@@ -25,7 +28,9 @@ export function chart({
   least = 1e-9,
   zero = false,
   hidden,
+  changes = () => [],
 }) {
+  const flags = h("div", { "aria-hidden": "true" });
   const tip = h("div", { class: "tip", hidden: true });
   const place = h("div", { class: "plot", role: "img", "aria-label": label });
   const nothing = h("p", { class: "nothing" }, "Not enough samples yet: one is taken every few seconds.");
@@ -36,6 +41,7 @@ export function chart({
   let range = null;
   let near = null; // whose line the pointer is near
   let listed = null; // whom the pointer or the focus is on in the legend
+  let flagged = [];
 
   function options() {
     const axis = {
@@ -60,7 +66,7 @@ export function chart({
         ? names.map((name, index) => ({ series: [index * 3 + 3, index * 3 + 2], fill: () => fill(name) }))
         : [],
       focus: { alpha: 1 },
-      hooks: { setCursor: [point], setSeries: [approach], drawAxes: zero ? [drawZero] : [] },
+      hooks: { setCursor: [point], setSeries: [approach], drawAxes: zero ? [drawZero] : [], draw: [flag] },
     };
   }
 
@@ -90,6 +96,16 @@ export function chart({
     ctx.lineTo(bbox.left + bbox.width, y);
     ctx.stroke();
     ctx.restore();
+  }
+
+  function flag(plotted) {
+    const shown = changes().filter(({ at }) => at >= range[0] && at <= range[1]);
+    flagged = clusters(shown, (at) => plotted.valToPos(at, "x"));
+    flags.replaceChildren(
+      ...flagged.map(({ x, all }) =>
+        h("div", { class: "flag", "--x": `${x}px` }, h("span", { class: "pin" }, all.length > 1 ? `${all.length}` : "")),
+      ),
+    );
   }
 
   function lines(name) {
@@ -147,7 +163,7 @@ export function chart({
       .sort((a, b) => b.values[0] - a.values[0]);
     const at = data[0][idx];
     tip.replaceChildren(
-      h("strong", {}, range[1] - range[0] > DAY ? `${date(at)}, ${shortTime(at)}` : time(at)),
+      h("strong", {}, when(at)),
       ...rows.map(({ name, values }) =>
         h(
           "div",
@@ -158,10 +174,28 @@ export function chart({
           banded ? h("small", {}, `${write(values[1])} to ${write(values[2])}`) : null,
         ),
       ),
+      ...said(nearest(left)),
     );
     const right = left > plotted.over.clientWidth / 2;
     tip.classList.toggle("left", right);
     tip.style.setProperty("--x", `${right ? plotted.over.clientWidth - left : left}px`);
+  }
+
+  const when = (at) => (range[1] - range[0] > DAY ? `${date(at)}, ${shortTime(at)}` : time(at));
+
+  /** The flag that a place is near, if any. */
+  function nearest(left) {
+    const far = ({ x }) => Math.abs(x - left);
+    const near = flagged.filter((each) => far(each) <= NEAR_PX);
+    return near.reduce((a, b) => (a && far(a) <= far(b) ? a : b), null);
+  }
+
+  function said(near) {
+    if (!near) return [];
+    const { all } = near;
+    const lines = all.slice(-SAID).map((each) => h("p", {}, h("small", {}, when(each.at)), ` ${each.sentence}`));
+    if (all.length > SAID) lines.unshift(h("p", {}, h("small", {}, `and ${all.length - SAID} earlier:`)));
+    return [h("strong", { class: "changed" }, all.length > 1 ? `${all.length} changes` : "Changed"), ...lines];
   }
 
   function update(columns, from, to) {
@@ -173,7 +207,7 @@ export function chart({
     if (!drawn) return;
     if (!plot) {
       plot = new globalThis.uPlot(options(), data, place);
-      plot.over.append(tip);
+      plot.over.append(flags, tip);
       return;
     }
     plot.setData(data);
@@ -197,6 +231,18 @@ export function chart({
       plot?.destroy();
     },
   };
+}
+
+/** Changes by the place where their flag stands: [{x, all}], oldest first. xOf: pixels of a time. */
+export function clusters(changes, xOf) {
+  const found = [];
+  for (const change of [...changes].sort((a, b) => a.at - b.at)) {
+    const x = xOf(change.at);
+    const last = found.at(-1);
+    if (last && x - last.x < APART_PX) last.all.push(change);
+    else found.push({ x, all: [change] });
+  }
+  return found;
 }
 
 /**

@@ -10,6 +10,7 @@ import { bar, scaleOf, whisker } from "../marks.js";
 import { paletteOf } from "../palette.js";
 import { Samples, align, means, shares } from "../series.js";
 import { table } from "../table.js";
+import { changes } from "./changes.js";
 import { prices } from "./prices.js";
 import { verdict } from "./verdict.js";
 
@@ -109,8 +110,9 @@ export function overview(app) {
   });
   const pays = verdict(app);
   const costs = prices(app);
+  const changed = changes(app);
   const freedom = h("p", { class: "told" });
-  const node = h("div", { class: "view" }, pays.node, facts, start, plots, section("Policies", policies.node), costs.node);
+  const node = h("div", { class: "view" }, pays.node, facts, start, plots, section("Policies", policies.node), changed.node, costs.node);
 
   const scale = () => scaleOf(status.figures.map((each) => each.mean_reward_interval));
   const scaleKey = () => `${scale().low} ${scale().high}`;
@@ -146,7 +148,7 @@ export function overview(app) {
     const palette = paletteOf(app);
     const { low, high, aggregation } = status.reward;
     const bounds = aggregation === "sum" ? {} : { low, high };
-    const make = (label, write, more) => chart({ label, names: own, palette, write, hidden, ...more });
+    const make = (label, write, more) => chart({ label, names: own, palette, write, hidden, changes: changed.notable, ...more });
     const mean = make("Mean reward of each policy over time, with 95 percent intervals", (value) => value.toFixed(3), {
       banded: true,
       height: 300,
@@ -158,7 +160,7 @@ export function overview(app) {
     });
     const explores = make("Arms that a choice is among, in effect, over time", figure, { bounds: { low: 1 } });
     charts = { mean, share, explores, all: [mean, share, explores] };
-    pays.build(own, palette, hidden);
+    pays.build(own, palette, hidden, changed.notable);
     const head = h(
       "div",
       { class: "head" },
@@ -323,6 +325,7 @@ export function overview(app) {
       tellFreedom();
       pays.ask();
       costs.ask();
+      changed.ask(status.last_change);
       policies.update(status.figures);
       await guide();
       draw();
@@ -331,6 +334,7 @@ export function overview(app) {
     destroy() {
       pays.destroy();
       costs.destroy();
+      changed.destroy();
       charts?.all.forEach((each) => each.destroy());
     },
   };

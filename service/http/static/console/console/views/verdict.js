@@ -110,8 +110,8 @@ export function verdict(app) {
   return {
     node,
     ask: log.ask,
-    /** policies: all names. colors: their palette. */
-    build(policies, colors, hidden) {
+    /** policies: all names. colors: their palette. changes: see chart. */
+    build(policies, colors, hidden, changes) {
       names = policies;
       palette = colors;
       plot?.destroy();
@@ -126,6 +126,7 @@ export function verdict(app) {
         height: 220,
         zero: true,
         hidden,
+        changes,
       });
       place.replaceChildren(h("p", { class: "told" }, "What a decision earns over one of the control. The band is the interval that holds at any time: of the best policy, or of the one that you point at."), plot.node);
       uplifts.forget();
