@@ -90,9 +90,15 @@ KINDS_BY_NAME = {kind.name: kind for kind in CHANGE_KINDS.values()}
 
 NOTABLE_KINDS = frozenset(
     {
-        "defined", "deleted", "reset", "shares_set", "rollout_started", "rollout_stepped",
-        "version_activated", "world_changed",
-    }  # fmt: skip
+        "defined",
+        "deleted",
+        "reset",
+        "shares_set",
+        "rollout_started",
+        "rollout_stepped",
+        "version_activated",
+        "world_changed",
+    }
 )
 """Names of the kinds that concern what visitors are served: a webhook sends these changes, and the
 console marks them in its charts. A name is all that a further kind needs."""
