@@ -35,10 +35,13 @@ EXPERIMENT = {
     "forage_snapshot_age_seconds": "Seconds since the last snapshot.",
     "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
     "forage_sample_ratio_mismatch": "1 if the log does not match its probabilities.",
+    "forage_rollout_rollbacks_total": "Rollouts that gave the traffic back to their baseline.",
     "forage_snapshot_lag_ratio": "Events since the last snapshot, as a share of those between two.",
 }
 POLICY = {
     "forage_policy_share": "Share of the traffic that names no policy.",
+    "forage_rollout_stage": "Stage of its latest rollout, from 1; 0 if that was rolled back.",
+    "forage_rollout_waits": "1 while its rollout waits for a person to decide.",
     "forage_policy_explores": "1 if the policy explores, 0 if it always takes the best arm.",
     "forage_reward_mean": "Mean of all settled rewards.",
     "forage_reward_recent_mean": "Mean of the last rewards, about 500.",
@@ -117,6 +120,7 @@ class MetricsCollector(Collector):
             if name in self._telemetry.mismatched:
                 wrong = float(self._telemetry.mismatched[name])
                 yield "forage_sample_ratio_mismatch", (name,), wrong
+            yield "forage_rollout_rollbacks_total", (name,), float(state.traffic.rollbacks)
             behind = state.position - self._log.replicas.by_name[name].snapshot_position
             every = self._log.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every
@@ -131,6 +135,9 @@ class MetricsCollector(Collector):
     def _policy(self, state: State, learner: Learner) -> Iterator[tuple[str, float]]:
         key, version = (state.name, learner.name), learner.active
         yield "forage_policy_share", state.traffic.chance(learner.name)
+        if rollout := state.traffic.rollouts.get(learner.name):
+            yield "forage_rollout_stage", rollout.stage + 1 if rollout.share else 0
+            yield "forage_rollout_waits", rollout.waits
         yield "forage_policy_explores", explores(learner)
         tally = state.reward_sums[learner.name]
         if tally.count:

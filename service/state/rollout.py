@@ -81,6 +81,12 @@ class Rollout(RolloutPlan, frozen=True, kw_only=True):
         return min(min(share, 1 - share) for share in self.stages if 0 < share < 1)
 
     @property
+    def waits(self) -> bool:
+        """Whether it waits for a person to decide, which is not what a person has held."""
+        asked = self.last is not None and self.last.kind == "ask"
+        return self.state in ("held", "undecided") and asked
+
+    @property
     def ended(self) -> bool:
         return self.state in ENDED
 

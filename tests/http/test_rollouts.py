@@ -294,3 +294,25 @@ def test_no_visitor_leaves_the_challenger_and_nobody_else_moves(
         moved = {(earlier[unit], later[unit]) for unit in units if earlier[unit] != later[unit]}
         assert moved == {("old", "new")}
     assert "old" not in last.values()
+
+
+def test_metrics_tell_the_stage_and_who_waits(shop: Wire) -> None:
+    def told() -> tuple[float | None, float | None, float]:
+        found, label = shop.metrics(), '{experiment="shop",policy="new"}'
+        return (
+            found.get(f"forage_rollout_stage{label}"),
+            found.get(f"forage_rollout_waits{label}"),
+            found['forage_rollout_rollbacks_total{experiment="shop"}'],
+        )
+
+    assert told() == (None, None, 0)
+    start(shop, undecided_after_days=0.001)
+    assert told() == (1, 0, 0)
+    shop.post("/experiments/shop/rollouts/new/hold", {})
+    shop.sleep(200)
+    assert told() == (1, 0, 0)
+    shop.post("/experiments/shop/rollouts/new/advance", {})
+    shop.sleep(200)
+    assert (status(shop)["state"], told()) == ("undecided", (2, 1, 0))
+    shop.post("/experiments/shop/rollouts/new/back", {})
+    assert told() == (0, 0, 1)

@@ -79,6 +79,8 @@ def used(**settings: Any) -> Iterator[Wire]:
             attributes={"stock": "number"},
             rules={"in_stock": {"arm": "mouse", "eligible_if": "stock > 0"}},
         )
+        plan = {"policy": "named_only", "baseline": "linucb"}
+        assert wire.post("/experiments/shop/rollouts", plan).status_code == 201
         for _ in range(2):
             wire.post("/select", {"context": {"persona": "cat"}}, headers={"Idempotency-Key": "k"})
         for policy in ("linucb", "lints", "net"):
