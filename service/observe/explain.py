@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel, Field
 
-from service.analysis.rederive import candidates_of, check_choice
+from service.analysis.rederive import candidates_of, check_choice, decider_of
 from service.decide.experiments import expect_present
 from service.errors import Invalid, NotFound
 from service.log.log import Log
@@ -38,6 +38,9 @@ class DecisionAnswer(BaseModel):
     assignment: float
     model_version: str
     schema_version: int
+    fallback: str = Field(
+        description="Why the fallback decided in place of the policy; empty where the policy did."
+    )
     activated: bool | None = Field(
         description="Whether a deferred decision was shown; null: it was not deferred."
     )
@@ -107,6 +110,7 @@ async def _explain(log: Log, store: Store, state: State, decision: Decision) -> 
         assignment=decision.assignment,
         model_version=decision.model_version,
         schema_version=decision.schema_version,
+        fallback=decision.facts.fallback,
         activated=activated,
         at=datetime.fromtimestamp(decision.at, UTC),
         key=decision.key,
@@ -162,7 +166,7 @@ def _attributed(state: State, decision: Decision) -> list[CandidateAnswer]:
     if decision.probabilities:
         known = dict(zip(decision.arms, decision.probabilities, strict=True))
     rows = unexplained(decision.arms)
-    learner = state.learners.get(decision.policy)
+    learner = decider_of(state, decision)
     if learner is not None and state.schema_version == decision.schema_version:
         try:
             candidates = candidates_of(state, decision)

@@ -20,7 +20,7 @@ FeatureValues = dict[str, Any]
 STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""
 
-SCHEMA = 6
+SCHEMA = 7
 """The schema of events and decision rows. Raise it with every change of either."""
 
 
