@@ -365,11 +365,12 @@ class Walk:
         """Note whether a policy is down: the fallback decides for it, though its head has finite
         scores here, as after a fault in a process's memory. It is until it decides again."""
         policy = decision.policy
-        self._down.discard(policy)
         if decision.facts.fallback:
             chances.of(state.learners[policy])
             if policy not in chances.failed:
                 self._down.add(policy)
+        elif len(decision.arms) > 1:  # one alone needs no scores
+            self._down.discard(policy)
 
 
 # -- shortlists ------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Fallbacks:
         """Note who made a new decision."""
         key, reason = (experiment, decision.policy), decision.facts.fallback
         if not reason:
-            if key in self._down:
+            if key in self._down and len(decision.arms) > 1:  # one alone needs no scores
                 self._down.remove(key)
                 logger.warning(
                     "experiment %s: policy %s decides again", experiment, quoted(decision.policy)

@@ -1,13 +1,14 @@
 """What a decision was and why: its row, re-derived as far as the present state allows."""
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, Field
 
 from service.analysis.rederive import candidates_of, check_choice, decider_of
 from service.decide.experiments import expect_present
-from service.errors import Invalid, NotFound
+from service.errors import Invalid, NotFound, NotPositiveDefinite
 from service.log.log import Log
 from service.log.stores import Store
 from service.naming import quoted
@@ -175,7 +176,8 @@ def _attributed(state: State, decision: Decision) -> list[CandidateAnswer]:
             pass
         else:
             shown = [arm.arm for arm in decision.shown]
-            rows = attributions(learner, context, candidates, shown)
+            with suppress(NotPositiveDefinite, FloatingPointError):
+                rows = attributions(learner, context, candidates, shown)
     for place, row in enumerate(rows):
         row.probability, row.untried = known.get(row.arm), place in decision.facts.untried
     return rows
