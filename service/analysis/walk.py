@@ -103,7 +103,7 @@ class _Chances:
     ) -> None:
         """decider: that made the decision under these limits, if one did."""
         self._state, self._decision, self._decider = state, decision, decider
-        self._context, self._candidates = context, candidates
+        self._context, self.candidates = context, candidates
         self._slots, self._limits = slots, limits
         self._known = dict[Learner, Array]()
         self.failed = set[str]()
@@ -116,7 +116,7 @@ class _Chances:
         return self._known[learner]
 
     def _decide(self, learner: Learner) -> Array:
-        fallback, candidates = self._state.fallback, self._candidates
+        fallback, candidates = self._state.fallback, self.candidates
         if learner is self._decider:
             facts = self._decision.facts
         else:
@@ -364,13 +364,14 @@ class Walk:
     def _follow(self, state: State, decision: Decision, chances: _Chances) -> None:
         """Note whether a policy is down: the fallback decides for it, though its head has finite
         scores here, as after a fault in a process's memory. It is until it decides again."""
-        policy = decision.policy
-        if decision.facts.fallback:
-            chances.of(state.learners[policy])
-            if policy not in chances.failed:
-                self._down.add(policy)
-        elif len(decision.arms) > 1:  # one alone needs no scores
-            self._down.discard(policy)
+        policy, learner = decision.policy, state.learners[decision.policy]
+        if not decision.facts.fallback:
+            if learner.tells_apart(chances.candidates):
+                self._down.discard(policy)
+            return
+        chances.of(learner)
+        if policy not in chances.failed:
+            self._down.add(policy)
 
 
 # -- shortlists ------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import logging
 from math import inf
 
+from service.decide.lookup import Lookup
 from service.naming import quoted
 from service.state.decisions import Decision, FallbackReason
 from service.telemetry.metrics import Telemetry
@@ -27,11 +28,12 @@ class Fallbacks:
         self._telemetry = telemetry
         self._warned, self._down = dict[tuple[str, str], float](), set[tuple[str, str]]()
 
-    def note(self, experiment: str, decision: Decision) -> None:
+    def note(self, lookup: Lookup, decision: Decision) -> None:
         """Note who made a new decision."""
-        key, reason = (experiment, decision.policy), decision.facts.fallback
+        experiment, reason = lookup.state.name, decision.facts.fallback
+        key = experiment, decision.policy
         if not reason:
-            if key in self._down and len(decision.arms) > 1:  # one alone needs no scores
+            if key in self._down and lookup.learner.tells_apart(lookup.candidates):
                 self._down.remove(key)
                 logger.warning(
                     "experiment %s: policy %s decides again", experiment, quoted(decision.policy)

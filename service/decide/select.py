@@ -361,7 +361,7 @@ class Selector:
         self._telemetry.decided(
             state.name, decision.policy, first.propensity, recorded.entropy, recent
         )
-        self._fallbacks.note(state.name, decision)
+        self._fallbacks.note(lookup, decision)
         if decision.rules or decision.relaxed or lookup.ruled.unknown:
             self._telemetry.ruled(
                 state.name, decision.rules, decision.relaxed, lookup.ruled.unknown

@@ -236,6 +236,11 @@ class Learner:
         """Scores of the distinct candidates under the active version."""
         return self.policy.score(self.active, context, candidates)
 
+    def tells_apart(self, candidates: Candidates) -> bool:
+        """Whether candidates differ in what the policy sees: else its scores have no part in a
+        choice."""
+        return len(candidates.distinct_arms(self.view, self.policy.per_arm).ids) > 1
+
     def predicted(
         self, arms: Sequence[str], rows: Sequence[Row], inline: Sequence[bool]
     ) -> list[float | None]:
