@@ -101,7 +101,8 @@ class _Chances:
         limits: SlateLimits | None,
         decider: Learner | None = None,
     ) -> None:
-        """decider: that made the decision under these limits, if one did."""
+        """Take a decision, under limits. decider: the policy that made it under these, if one
+        did."""
         self._state, self._decision, self._decider = state, decision, decider
         self._context, self.candidates = context, candidates
         self._slots, self._limits = slots, limits
