@@ -25,7 +25,7 @@ ForageError
 |  |  |- NoTables                the store has none yet: a service creates them when it starts
 |  |  |- StoreReplaced           the files of the embedded database are others now
 |  |  |- Quarantined     503     this experiment alone: its log cannot be folded
-|  |  `- NoFiniteScores  503     this policy alone: its head or its settings have overflowed
+|  |  `- NoFiniteScores  503     this policy alone, where it is the fallback as well
 |  |- StoreLocked               another process holds the embedded database
 |  |- UnknownSchema             written by another version of Forage
 |  |- LogGap                    positions are missing

@@ -20,7 +20,7 @@ from service.bandits.heads.base import Meta, Stored, part
 from service.errors import Damaged, UnknownSchema
 from service.state import codec
 
-LOOK_LAYOUT = 1
+LOOK_LAYOUT = 2
 """Number of the layout of a kept look. Raise it with every change of what a look keeps."""
 
 

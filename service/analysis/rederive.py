@@ -115,6 +115,13 @@ def candidates_of(state: State, decision: Decision) -> Candidates:
     return Candidates(tuple(decision.arms), np.array(rows).reshape(len(rows), -1))
 
 
+def decider_of(state: State, decision: Decision) -> Learner | None:
+    """Return the policy that decided: the assigned one, or the fallback. None: the assigned one is
+    not there."""
+    assigned = state.learners.get(decision.policy)
+    return state.fallback if assigned is not None and decision.facts.fallback else assigned
+
+
 def limits_of(state: State, decision: Decision, candidates: Candidates) -> SlateLimits | None:
     """Return the limits that the rules of a state set a decision among its candidates. Raises
     NoEligibleArm where one of these is not eligible."""
@@ -217,7 +224,7 @@ def _unequal_arm(
 def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
     """Yield what differs from the decision that this state makes, at most one discrepancy of a
     kind. The state stands at the position that the decision names."""
-    learner = state.learners.get(decision.policy)
+    learner = decider_of(state, decision)
     if learner is None:
         what = f"at position {state.position} there is no policy {decision.policy}"
         yield Discrepancy("fields", decision.id, what)
@@ -265,9 +272,11 @@ def _expect_attributes(state: State, decision: Decision) -> None:
 
 
 def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tuple[object, object]]:
-    """Plain fields, as logged and as derived."""
+    """Plain fields, as logged and as derived. learner: that decided. Why the fallback did is a fact
+    of the row; it never decides in its own place."""
     rewards = state.definition.reward
     reward_by = decision.at + rewards.wait_seconds
+    assigned, facts = decision.policy, decision.facts
     version = f"{learner.name}/{learner.active.number}@{state.position}"
     sticky = decision.unit or decision.id
     named = decision.assignment == 1.0  # the request named its policy, or there is one alone
@@ -277,14 +286,15 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
         "bank": (decision.bank, learner.policy.bank_seed),
         "reward_by": (decision.reward_by, reward_by),
         "accept_until": (decision.accept_until, reward_by + rewards.accept_seconds),
-        "assignment": (decision.assignment, 1.0 if named else state.traffic.chance(learner.name)),
-        "rules that are off": (decision.facts.off, rules_off(state, sticky)),
+        "assignment": (decision.assignment, 1.0 if named else state.traffic.chance(assigned)),
+        "fallback": (facts.fallback, "" if learner.name == assigned else facts.fallback),
+        "rules that are off": (facts.off, rules_off(state, sticky)),
     }
     if not named:
         drawn = state.traffic.assign(state.name, sticky)
-        fields["policy that was drawn"] = decision.policy, drawn
-    if (shortlist := decision.facts.shortlist) is not None:
-        fields["policy of the shortlist"] = shortlist.policy, learner.name
+        fields["policy that was drawn"] = assigned, drawn
+    if (shortlist := facts.shortlist) is not None:
+        fields["policy of the shortlist"] = shortlist.policy, assigned
         fields["catalogue of the shortlist"] = shortlist.catalogue, len(state.rows)
     return fields
 

@@ -7,23 +7,23 @@ frozen, what it would have earned as it stood before the first of the decisions.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import inf
 
 import numpy as np
 
 from service.analysis.history import BEFORE_ORIGIN, DAMAGED_ROWS
-from service.analysis.rederive import candidates_of, limits_of, ruled
+from service.analysis.rederive import candidates_of, decider_of, limits_of, ruled
 from service.analysis.request import RuleFields
 from service.analysis.selected import SelectedDecisions
 from service.analysis.targets import ExtraPolicies, frozen, guesses, with_rules
 from service.bandits.candidates import Candidates
+from service.bandits.constraints.slots import SlateLimits
 from service.bandits.heads.base import Meta
 from service.decide.scoring import decide
 from service.decide.traffic import no_policy
-from service.errors import Invalid, LogGap, NoEligibleArm, NotFound
+from service.errors import Invalid, LogGap, NoEligibleArm, NoFiniteScores, NotFound
 from service.features.schema import Array
 from service.log.reading import SILENT, Progress
 from service.log.replay import RowsByPosition, origin_of, replay, steps
@@ -85,6 +85,53 @@ class LoggedDecision:
         return self.decision.arms
 
 
+class _Chances:
+    """The chances of the first slot that policies give the candidates of one decision, (K,) each.
+
+    failed   names of those without finite scores, in whose place the fallback decides
+    """
+
+    def __init__(
+        self,
+        state: State,
+        decision: Decision,
+        context: Array,
+        candidates: Candidates,
+        slots: int,
+        limits: SlateLimits | None,
+        decider: Learner | None = None,
+    ) -> None:
+        """Take a decision, under limits. decider: the policy that made it under these, if one
+        did."""
+        self._state, self._decision, self._decider = state, decision, decider
+        self._context, self.candidates = context, candidates
+        self._slots, self._limits = slots, limits
+        self._known = dict[Learner, Array]()
+        self.failed = set[str]()
+
+    def of(self, learner: Learner) -> Array:
+        """Return the chances in place of a policy. Raises NoFiniteScores where the fallback has
+        none."""
+        if learner not in self._known:
+            self._known[learner] = self._decide(learner)
+        return self._known[learner]
+
+    def _decide(self, learner: Learner) -> Array:
+        fallback, candidates = self._state.fallback, self.candidates
+        if learner is self._decider:
+            facts = self._decision.facts
+        else:
+            facts = learner.facts(candidates, self._decision.inline)
+        try:
+            p, _ = decide(learner, self._context, candidates, self._slots, 0, facts, self._limits)
+        except NoFiniteScores:
+            if learner is fallback:
+                raise
+            self.failed.add(learner.name)
+            return self.of(fallback)
+        return p
+
+
 class Walk:
     """Over one experiment's log.
 
@@ -113,6 +160,7 @@ class Walk:
         self._frozen: dict[str, Learner] | None = None
         self._frozen_schema = 0
         self._erased: set[int] = set()
+        self._down: set[str] = set()
         self._state: State | None = None
         self._folded = self._states()
         self.left_out: Counter[str] = Counter()
@@ -168,6 +216,7 @@ class Walk:
             "left_out": self.left_out,
             "learned_from": self.learned_from,
             "faults": self._added.faults,
+            "down": sorted(self._down),
         }
         return meta, state.snapshot().payload
 
@@ -176,7 +225,7 @@ class Walk:
         Damaged or UnknownSchema."""
         self._state = State.restore(Snapshot(position, snapshot))
         self.left_out, self.learned_from = Counter(meta["left_out"]), meta["learned_from"]
-        self._added.faults = meta["faults"]
+        self._added.faults, self._down = meta["faults"], set(meta["down"])
         self._folded = self._later_states(self._state)
 
     async def _later_states(self, state: State) -> AsyncIterator[tuple[int, State | None]]:
@@ -237,12 +286,8 @@ class Walk:
             self.left_out[UNFIT_FEATURES] += 1
             return None
 
-        @cache
-        def chances(learner: Learner) -> Array:  # (K,)
-            own = learner is state.learners.get(decision.policy)
-            facts = decision.facts if own else learner.facts(candidates, decision.inline)
-            return decide(learner, context, candidates, decision.slots, 0, facts, limits)[0]
-
+        decider = decider_of(state, decision)
+        chances = _Chances(state, decision, context, candidates, decision.slots, limits, decider)
         first = decision.shown[0]
         shown = decision.arms.index(first.arm)
         behaviour = self._behaviour(state, decision, chances)
@@ -279,33 +324,31 @@ class Walk:
         context: Array,
         candidates: Candidates,
         targets: Mapping[str, Learner],
-        chances: Callable[[Learner], Array],
+        chances: _Chances,
     ) -> dict[str, Array]:
         """Return the chances of each target: under the rules of the decision, or under other ones.
         Raises NoEligibleArm, or KeyError or ValueError where windows were counted otherwise."""
         if not self._rules:
-            return {name: chances(learner) for name, learner in targets.items()}
+            return {name: chances.of(learner) for name, learner in targets.items()}
         if self._rulebook is None or self._rulebook[0] != state.revision:
             other = with_rules(state.definition, self._rules)
             self._rulebook = state.revision, RuleBook(other)
         found = ruled(state, decision, candidates, self._rulebook[1])
         found = found.counted(decision.facts.counts)
         places, values = [candidates.row_of[arm] for arm in found.candidates.ids], {}
+        slots = min(decision.slots, len(places))
+        ruled_chances = _Chances(state, decision, context, found.candidates, slots, found.limits)
         for name, learner in targets.items():
-            facts = learner.facts(found.candidates, decision.inline)
-            slots = min(decision.slots, len(places))
-            p, _ = decide(learner, context, found.candidates, slots, 0, facts, found.limits)
             values[name] = np.zeros(len(candidates.ids))
-            values[name][places] = p
+            values[name][places] = ruled_chances.of(learner)
         return values
 
-    def _behaviour(
-        self, state: State, decision: Decision, chances: Callable[[Learner], Array]
-    ) -> Array | None:
+    def _behaviour(self, state: State, decision: Decision, chances: _Chances) -> Array | None:
         """Return the chance of each arm to be shown, over the draw of the arm and, where chance
         assigned the policy, over that draw, too: sum_j share_j p_j (the balance heuristic; Agarwal
         et al. 2017 for many loggers). Only the draw of the arm counts where another policy would
-        have had other arms to draw from."""
+        have had other arms to draw from. A policy for which the fallback decides has its
+        chances."""
         if not decision.probabilities:
             return None
         own = np.array(decision.probabilities)
@@ -314,8 +357,22 @@ class Walk:
         shared = {name: state.learners[name] for name in state.traffic.chances}
         if decision.policy not in shared or with_other_candidates(state, decision, shared):
             return own
-        mixed = [state.traffic.chance(n) * chances(each) for n, each in shared.items()]
+        self._follow(state, decision, chances)
+        deciders = {n: state.fallback if n in self._down else shared[n] for n in shared}
+        mixed = [state.traffic.chance(n) * chances.of(each) for n, each in deciders.items()]
         return np.asarray(sum(mixed))
+
+    def _follow(self, state: State, decision: Decision, chances: _Chances) -> None:
+        """Note whether a policy is down: the fallback decides for it, though its head has finite
+        scores here, as after a fault in a process's memory. It is until it decides again."""
+        policy, learner = decision.policy, state.learners[decision.policy]
+        if not decision.facts.fallback:
+            if learner.tells_apart(chances.candidates):
+                self._down.discard(policy)
+            return
+        chances.of(learner)
+        if policy not in chances.failed:
+            self._down.add(policy)
 
 
 # -- shortlists ------------------------------------------------------------------------------------
@@ -325,8 +382,9 @@ def with_other_candidates(
     state: State, decision: Decision, learners: Mapping[str, Learner]
 ) -> frozenset[str]:
     """Return the policies that would have had other candidates: propensities hold among the logged
-    candidates alone. The learner that made the decision, as of then, had these."""
-    own = state.learners.get(decision.policy)
+    candidates alone. The learner that made the decision, as of then, had these; where the fallback
+    did, none had."""
+    own = None if decision.facts.fallback else state.learners.get(decision.policy)
     catalogue = not decision.inline and len(decision.arms) == len(state.rows)
     return frozenset(
         name

@@ -7,6 +7,7 @@ drawn from those shares, and they are logged.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 from msgspec import Struct
@@ -80,6 +81,13 @@ def expect_whole(p: Array) -> Array:  # (..., K)
     if not abs(p.sum() - p.size // p.shape[-1]) < 1e-6:
         raise FloatingPointError("the probabilities of a decision do not sum to 1")
     return p
+
+
+def expect_finite(scores: Scores) -> Scores:
+    """Return scores. Raises FloatingPointError where one of them is no number."""
+    if not isfinite(scores.rows.sum()) and not np.isfinite(scores.rows).all():
+        raise FloatingPointError("a score of a decision is no number")
+    return scores
 
 
 def floor(p: Array, epsilon: float) -> Array:  # (..., K)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from service.bandits.memory import Memory
 from service.bandits.order import Batch, DecisionOrder, Settlement
 from service.bandits.outcome import Outcome
 from service.bandits.reward_scale import RewardScale
+from service.errors import NotPositiveDefinite
 from service.features.row import Row
 from service.features.schema import Array
 from service.features.view import View
@@ -161,11 +162,16 @@ class Version:
         return self.rewarded(low), self.rewarded(high)
 
     def health(self) -> HeadHealth | None:
-        """Return the health of the head, its noise in units of the reward."""
+        """Return the health of the head, its noise in units of the reward. None: there is no head,
+        or it is no number."""
         if self.head is None:
             return None
-        found = self.head.health()
-        return replace(found, noise=found.noise * self.width_unit)
+        try:
+            found = self.head.health()
+        except (NotPositiveDefinite, np.linalg.LinAlgError):
+            return None
+        found = replace(found, noise=found.noise * self.width_unit)
+        return found if np.isfinite(astuple(found)).all() else None
 
     @property
     def width_unit(self) -> float:

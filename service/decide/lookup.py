@@ -21,7 +21,7 @@ from service.log.clock import LogClock
 from service.retrieval.shortlists import Retrieval, applies
 from service.security.token import TokenSealer, text_of
 from service.settings import Settings
-from service.state.decisions import DecisionFacts, Shortlist
+from service.state.decisions import DecisionFacts, FallbackReason, Shortlist
 from service.state.exposure import ShownByRule
 from service.state.fold import State
 from service.state.footprint import decision_bytes
@@ -40,8 +40,10 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     """A request, the policy that decides it, its candidates and its context.
 
     position    of the state
+    policy      name of the assigned one
+    learner     of the one that decides: the assigned one, or the fallback
     unit        its keyed hash, if the request has one
-    assignment  probability of the policy
+    assignment  probability of the assigned policy
     inline      candidates outside the catalogue
     time        of decisions like it
     facts       what bounds the probabilities
@@ -53,6 +55,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     position: int
     request: SelectRequest
     envelope: Envelope
+    policy: str
     learner: Learner
     assignment: float
     inline: dict[str, InlineArm]
@@ -151,8 +154,8 @@ class Lookups:
             learner, ruled, request.top_k, situation, envelope.key, inline, shortlist
         )
         return Lookup(
-            state, state.position, request, envelope, learner, assignment, inline, context, own,
-            unit, seed, time, facts, situation, ruled,
+            state, state.position, request, envelope, learner.name, learner, assignment, inline,
+            context, own, unit, seed, time, facts, situation, ruled,
         )  # fmt: skip
 
     async def retrieve(self, lookup: Lookup) -> Lookup:
@@ -177,6 +180,15 @@ class Lookups:
             time=self._times.of(learner, len(found.ids), request.top_k),
             facts=self._facts(learner, ruled, request.top_k, situation, key, (), shortlist),
         )
+
+    def fall_back(self, lookup: Lookup, reason: FallbackReason) -> Lookup:
+        """Give a decision to the fallback, among the same candidates; in any thread while nothing
+        is folded. Raises Invalid."""
+        learner, candidates = lookup.state.fallback, lookup.candidates
+        self._expect_room(learner, len(candidates.ids), lookup.request.top_k)
+        untried = learner.facts(candidates, lookup.inline).untried
+        facts = msgspec.structs.replace(lookup.facts, untried=untried, fallback=reason)
+        return msgspec.structs.replace(lookup, learner=learner, facts=facts)
 
     def find_arms(self, state: State, request: SelectRequest) -> arms.Found:
         """Find the arms that a request names, in any thread while nothing is folded. Raises

@@ -56,7 +56,7 @@ class Recorder:
         decision = Decision(
             id=lookup.id,
             at=lookup.at,
-            policy=learner.name,
+            policy=lookup.policy,
             assignment=lookup.assignment,
             model_version=f"{learner.name}/{learner.active.number}@{state.position}",
             schema_version=state.schema_version,

@@ -37,7 +37,7 @@ def decide(
     if top_k == 1 and limits is None:
         return decide_batch(learner, [context], candidates, [seed], facts)[0]
     try:
-        scores = learner.score(context, candidates)
+        scores = rules.expect_finite(learner.score(context, candidates))
         if limits is not None:
             return _within(limits, learner, scores, top_k, seed, facts.untried)
         return ranking.draw(scores, top_k, partial(_bounded, learner, facts), seed)

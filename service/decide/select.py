@@ -1,6 +1,8 @@
 """Select: what to show. Nothing here changes a state; the fold does.
 
 request -> lookup -> probabilities -> choice -> token and decision row -> log -> answer
+
+Where the assigned policy cannot decide, the fallback does.
 """
 
 import asyncio
@@ -14,12 +16,21 @@ from service.bandits.rules import Slate
 from service.decide import arms
 from service.decide.decision_times import DecisionTimes
 from service.decide.experiments import Experiments
+from service.decide.fallbacks import Fallbacks
 from service.decide.lookup import Lookup, Lookups
 from service.decide.recorder import Recorded, Recorder
 from service.decide.scoring import decide, decide_batch
 from service.decide.windows import Windows
 from service.definition.select_request import BARE, Envelope, SelectRequest
-from service.errors import Conflict, Invalid, NoEligibleArm, NotFound, Overdue, Refused
+from service.errors import (
+    Conflict,
+    Invalid,
+    NoEligibleArm,
+    NoFiniteScores,
+    NotFound,
+    Overdue,
+    Refused,
+)
 from service.features.schema import Array
 from service.log.log import Log
 from service.log.unlogged import StoredDecision
@@ -39,8 +50,8 @@ TURN_S = 0.005
 PATIENCE_SECONDS, WAITING_ENOUGH = 0.002, 16
 """Longest wait of a request for the end of a commit, and the number of requests that ends it."""
 
-Choice = tuple[Array, Slate]
-"""Probabilities of the first slot, and the arms that are shown."""
+Choice = tuple[Lookup, Array, Slate]
+"""A request as it was decided, the probabilities of the first slot, and the arms that are shown."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -121,7 +132,7 @@ class Selector:
             log.committer,
             experiments,
         )
-        self._sealer, self._telemetry = sealer, telemetry
+        self._sealer, self._telemetry, self._fallbacks = sealer, telemetry, Fallbacks(telemetry)
         self._clock = telemetry.clock
         self._windows = Windows(log, self._clock)
         self._lookups = Lookups(
@@ -277,28 +288,48 @@ class Selector:
         return state
 
     def _choose(self, lookups: Sequence[Lookup]) -> list[Choice]:
-        """Decide requests of one learner and the same candidates; in any thread."""
+        """Decide requests of one learner and the same candidates; in any thread. Raises
+        NoFiniteScores where the fallback has none either."""
         first, start = lookups[0], self._clock.cpu()
-        if len(lookups) > 1 and first.slots == 1:
-            contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
+        chosen = self._choose_together(lookups) or [self._choose_alone(each) for each in lookups]
+        first.time.observe((self._clock.cpu() - start) / len(lookups))
+        return chosen
+
+    def _choose_together(self, lookups: Sequence[Lookup]) -> list[Choice]:
+        """Decide requests for one arm at once; none, where there are no several, or where one of
+        them cannot be decided."""
+        first = lookups[0]
+        if len(lookups) == 1 or first.slots > 1:
+            return []
+        contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
+        try:
             chosen = decide_batch(
                 first.learner, contexts, first.candidates, seeds, first.facts, first.ruled.limits
             )
-        else:
-            chosen = [decide(*each.choice) for each in lookups]
-        first.time.observe((self._clock.cpu() - start) / len(lookups))
-        return chosen
+        except NoFiniteScores:
+            return []
+        return [(lookup, *choice) for lookup, choice in zip(lookups, chosen, strict=True)]
+
+    def _choose_alone(self, lookup: Lookup) -> Choice:
+        """Decide a request; the fallback does where its policy cannot."""
+        try:
+            return lookup, *decide(*lookup.choice)
+        except NoFiniteScores:
+            if lookup.learner is lookup.state.fallback:
+                raise
+        lookup = self._lookups.fall_back(lookup, "scores")
+        return lookup, *decide(*lookup.choice)
 
     def _log(self, batch: DecisionBatch, chosen: Sequence[Choice], start: float) -> None:
         """Make tokens and rows, and hand them to the log. start: when scoring began."""
         scored, recorded = perf_counter(), list[Recorded]()
-        for (_, lookup), (p, slate) in zip(batch, chosen, strict=True):
+        for lookup, p, slate in chosen:
             exposed = self._lookups.count_shown(lookup, slate.arms)
             recorded.append(self._recorder.record(lookup, p, slate, exposed))
         sealed, count = perf_counter(), len(batch)
         self._score.observe((scored - start) / count, count)
         self._seal.observe((sealed - scored) / count, count)
-        for (waiting, lookup), each in zip(batch, recorded, strict=True):
+        for (waiting, _), (lookup, *_), each in zip(batch, chosen, recorded, strict=True):
             if not waiting.decided.done():  # else the caller has gone
                 handed = _Handed(waiting.decided, lookup, each, sealed)
                 self._committer.submit(each.row, required=each.required, answer=handed)
@@ -330,6 +361,7 @@ class Selector:
         self._telemetry.decided(
             state.name, decision.policy, first.propensity, recorded.entropy, recent
         )
+        self._fallbacks.note(lookup, decision)
         if decision.rules or decision.relaxed or lookup.ruled.unknown:
             self._telemetry.ruled(
                 state.name, decision.rules, decision.relaxed, lookup.ruled.unknown

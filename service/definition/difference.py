@@ -86,6 +86,7 @@ def _rules(definition: Definition) -> dict[str, object]:
     rules = definition.reward.model_dump(mode="json")
     others: dict[str, object] = {
         "control": definition.control,
+        "fallback": definition.fallback,
         "max_vector": definition.max_vector,
         "rules.if_empty": definition.rules.if_empty,
         "rules.measure": definition.rules.measure,

@@ -19,6 +19,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from service.bandits.kinds import AnyPolicy
 from service.bandits.kinds.base import Kind
+from service.bandits.kinds.popularity import Popularity
+from service.bandits.kinds.random import Random
 from service.definition.faults import IN_PARTS, faults_of, without_nulls
 from service.definition.files import text_of, toml_of
 from service.definition.rollout import RolloutDefaults
@@ -77,6 +79,13 @@ width of every interval."""
 
 POLICIES = 64
 """Most policies of an experiment."""
+
+FALLBACK = "fallback"
+"""Name of the built-in fallback, which no policy may have."""
+
+FALLBACK_EPSILON = 0.05
+"""Uniform part of the choices of the built-in fallback, so that all arms keep a chance, and its log
+can evaluate any policy."""
 
 
 def _settings(errors: Sequence[InitErrorDetails]) -> set[int | str]:
@@ -180,6 +189,11 @@ class RewardRules(Model):
             yield "has to hold the range", "total", "range"
 
     @property
+    def are_clicks(self) -> bool:
+        """Whether a reward is a share of a click, and nothing a miss."""
+        return self.limits == (0.0, 1.0) and self.default == 0.0
+
+    @property
     def limits(self) -> tuple[float, float]:
         """Return the smallest and the largest reward that one arm of a decision can have."""
         return self.range if self.total is None else self.total
@@ -229,6 +243,12 @@ class Definition(Model):
     control: Name | None = Field(
         None, description="The policy that a verdict compares the others with."
     )
+    fallback: Name | None = Field(
+        None,
+        description="The policy that decides where the one that has the traffic, or that a request "
+        "names, cannot. Left out: a built-in one, which counts clicks by arm and learns from every "
+        "reward; where rewards are not from 0 to 1 with the default 0, uniform chance.",
+    )
     max_vector: Annotated[int, Field(ge=1, le=8_192)] = Field(
         4_096, description="Columns a policy may see; refused above, since a head is its square."
     )
@@ -260,16 +280,40 @@ class Definition(Model):
                 yield ("policies", name), str(fault)
         if all(policy.share == 0 for policy in self.policies.values()):
             yield ("policies",), "at least one needs a share above 0"
-        if self.control is not None and self.control not in self.policies:
-            near = suggestion(self.control, self.policies)
-            yield ("control",), f"no policy {quoted(self.control)}{near}"
-        elif self.control is not None and self.policies[self.control].shadow:
-            yield ("control",), "a shadow earns nothing that others could be compared with"
+        yield from self._faults_of_names()
+
+    def _faults_of_names(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what is wrong with the names of policies, and where."""
+        if FALLBACK in self.policies:
+            yield (
+                ("policies", FALLBACK),
+                "is the name of the built-in fallback: give it another name",
+            )
+        for setting, name, shadow in (
+            ("control", self.control, "a shadow earns nothing that others could be compared with"),
+            ("fallback", self.fallback, "a shadow decides nothing"),
+        ):
+            if name is not None and name not in self.policies:
+                yield (setting,), f"no policy {quoted(name)}{suggestion(name, self.policies)}"
+            elif name is not None and self.policies[name].shadow:
+                yield (setting,), shadow
 
     @property
     def serving(self) -> dict[str, AnyPolicy]:
         """Return the policies that can decide: all but shadows."""
         return {name: policy for name, policy in self.policies.items() if not policy.shadow}
+
+    @property
+    def built_in_fallback(self) -> AnyPolicy | None:
+        """The policy that decides where others cannot; None: the definition names one of its
+        own."""
+        if self.fallback is not None:
+            return None
+        if self.reward.are_clicks:
+            return Popularity(
+                kind="popularity", share=0.0, epsilon=FALLBACK_EPSILON, learns_from="all"
+            )
+        return Random(kind="random", share=0.0)
 
     @property
     def shadows(self) -> dict[str, AnyPolicy]:

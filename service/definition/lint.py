@@ -72,11 +72,17 @@ def _rewards(definition: Definition) -> Iterator[Warned]:
 def _traffic(definition: Definition) -> Iterator[Warned]:
     policies = definition.serving
     for name, policy in policies.items():
-        if policy.share == 0:
+        if policy.share == 0 and name != definition.fallback:
             yield (
                 ("policies", name, "share"),
                 "gets no traffic: it is asked only where a request names it",
             )
+    if definition.fallback is not None and policies[definition.fallback].policy().sees_features:
+        yield (
+            ("fallback",),
+            "it sees features, and a value too large for other policies may be too large for it: "
+            "popularity and random see none",
+        )
     learns = [p for p in policies.values() if p.learning and p.policy().learns]
     if not learns:
         yield ("policies",), "no policy learns"

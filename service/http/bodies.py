@@ -110,7 +110,11 @@ class SelectAnswer(msgspec.Struct):
     experiment: str
     policy: str
     model_version: Annotated[
-        str, Meta(description="policy/version@position: names the head exactly.")
+        str,
+        Meta(
+            description="policy/version@position: names the head exactly, which is that of the "
+            "fallback where it decided in place of `policy`."
+        ),
     ]
     logged: Annotated[
         bool,

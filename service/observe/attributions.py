@@ -64,18 +64,19 @@ def unexplained(arms: Iterable[str]) -> list[CandidateAnswer]:
 def attributions(
     learner: Learner, context: Array, candidates: Candidates, shown: Collection[str] = ()
 ) -> list[CandidateAnswer]:
-    """Explain each candidate; empty where the policy has no means."""
+    """Explain each candidate; empty where the policy has no means. Raises NotPositiveDefinite or
+    FloatingPointError where it has no finite scores."""
     version, found = learner.active, unexplained(candidates.ids)
     if version.head is None and not version.predicts:
         return found
     phi = version.encoder(learner.view.design(context[None], candidates.x))
     means = np.asarray(version.expected(phi, candidates.ids))  # (K,)
+    scores = rules.expect_finite(learner.score(context, candidates))
     if version.head is not None:
         for row, width in zip(found, version.head.width(phi, candidates.ids), strict=True):
             row.width = version.width_unit * float(width)
         if opinions := version.head.opinions(phi, candidates.ids):
             _add_opinions(found, version, opinions)
-    scores = learner.score(context, candidates)
     shares = rules.probabilities(scores)
     for index, row in enumerate(found):
         row.mean = float(means[index])

@@ -1,13 +1,14 @@
 """What a decision was and why: its row, re-derived as far as the present state allows."""
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, Field
 
-from service.analysis.rederive import candidates_of, check_choice
+from service.analysis.rederive import candidates_of, check_choice, decider_of
 from service.decide.experiments import expect_present
-from service.errors import Invalid, NotFound
+from service.errors import Invalid, NotFound, NotPositiveDefinite
 from service.log.log import Log
 from service.log.stores import Store
 from service.naming import quoted
@@ -38,6 +39,9 @@ class DecisionAnswer(BaseModel):
     assignment: float
     model_version: str
     schema_version: int
+    fallback: str = Field(
+        description="Why the fallback decided in place of the policy; empty where the policy did."
+    )
     activated: bool | None = Field(
         description="Whether a deferred decision was shown; null: it was not deferred."
     )
@@ -107,6 +111,7 @@ async def _explain(log: Log, store: Store, state: State, decision: Decision) -> 
         assignment=decision.assignment,
         model_version=decision.model_version,
         schema_version=decision.schema_version,
+        fallback=decision.facts.fallback,
         activated=activated,
         at=datetime.fromtimestamp(decision.at, UTC),
         key=decision.key,
@@ -162,7 +167,7 @@ def _attributed(state: State, decision: Decision) -> list[CandidateAnswer]:
     if decision.probabilities:
         known = dict(zip(decision.arms, decision.probabilities, strict=True))
     rows = unexplained(decision.arms)
-    learner = state.learners.get(decision.policy)
+    learner = decider_of(state, decision)
     if learner is not None and state.schema_version == decision.schema_version:
         try:
             candidates = candidates_of(state, decision)
@@ -171,7 +176,8 @@ def _attributed(state: State, decision: Decision) -> list[CandidateAnswer]:
             pass
         else:
             shown = [arm.arm for arm in decision.shown]
-            rows = attributions(learner, context, candidates, shown)
+            with suppress(NotPositiveDefinite, FloatingPointError):
+                rows = attributions(learner, context, candidates, shown)
     for place, row in enumerate(rows):
         row.probability, row.untried = known.get(row.arm), place in decision.facts.untried
     return rows

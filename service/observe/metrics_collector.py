@@ -146,9 +146,8 @@ class MetricsCollector(Collector):
         if watch := self._telemetry.decision_statistics.get(key):
             yield "forage_selection_entropy_nats", watch.entropy
             yield "forage_propensity_minimum", watch.minimum
-        if version.head is not None and version.columns <= WIDE:
-            # `GET /policies` has a wider head's spectrum: a scrape holds the event loop.
-            health = version.head.health()
+        # `GET /policies` has a wider head's spectrum: a scrape holds the event loop.
+        if version.columns <= WIDE and (health := version.health()):
             yield "forage_head_smallest_eigenvalue", health.smallest_eigenvalue
             yield "forage_head_effective_rank", health.effective_rank
             yield "forage_head_condition_number", health.condition_number

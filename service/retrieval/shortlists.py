@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from service.bandits.candidates import Candidates
+from service.errors import NotPositiveDefinite
 from service.features.schema import Array
 from service.features.view import View
 from service.retrieval.arm_index import ArmIndex
@@ -148,7 +149,13 @@ def _uniform(learner: Learner) -> int:
 
 
 def _query(learner: Learner, context: Array, seed: int) -> tuple[Array, int]:
-    return learner.directions(context, DRAWS, seed), _best(learner)
+    """Directions, and how many arms to find for each. Directions that are no numbers find none: the
+    uniform arms alone are candidates then."""
+    try:
+        found = learner.directions(context, DRAWS, seed)
+    except (NotPositiveDefinite, FloatingPointError):
+        found = np.empty((learner.view.width, 0))
+    return found[:, np.isfinite(found).all(axis=0)], _best(learner)
 
 
 def _candidates(state: State, ids: list[str]) -> Candidates:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from service.errors import NotPositiveDefinite
 from service.settle.marks import MarkedSettlement, ShownReward
 from service.state.examination import seen_chance
 from service.state.fold import State
@@ -39,11 +38,8 @@ def _predicted(
     if learner is None or not arms or settlement.schema_version != state.schema_version:
         return unknown
     shown = [arm.shown for arm in arms]
-    try:
-        means = learner.predicted(
-            [one.arm for one in shown], [one.row for one in shown], [one.inline for one in shown]
-        )
-    except (NotPositiveDefinite, FloatingPointError):
-        return unknown
+    means = learner.predicted(
+        [one.arm for one in shown], [one.row for one in shown], [one.inline for one in shown]
+    )
     scaled = settlement.rules.scaled
     return [None if mean is None else min(max(scaled(mean), 0.0), 1.0) for mean in means]

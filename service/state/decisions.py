@@ -4,7 +4,7 @@ import re
 import struct
 from math import exp
 from sys import float_info
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -34,7 +34,7 @@ class Shown(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 class Shortlist(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """How a policy chose the candidates, among which the probabilities hold.
 
-    policy       its head chose them; `model_version` of the decision names the head
+    policy       its head chose them, or, where that could not, chance alone
     method       "scan" (of every arm) or "index" (some lists of an inverted file)
     catalogue    number of arms in the catalogue
     best         arms for each direction
@@ -61,6 +61,10 @@ class WindowCount(msgspec.Struct, frozen=True, array_like=True, gc=False):
     shown: tuple[int, ...]
 
 
+FallbackReason = Literal["scores"]
+"""Why the fallback decides in place of the assigned policy. scores: that has no finite ones."""
+
+
 class DecisionFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What bounded chance in a decision, beside the state that made it.
 
@@ -72,6 +76,7 @@ class DecisionFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     counts      of the rules with a window
     slots       that were to be shown, where there are counts, which may leave fewer; else 0
     off         rules that were off for its unit, to measure what they cost
+    fallback    why the fallback decided; '' where the assigned policy did
     """
 
     untried: tuple[int, ...] = ()
@@ -82,6 +87,7 @@ class DecisionFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     counts: tuple[WindowCount, ...] = ()
     slots: int = 0
     off: tuple[str, ...] = ()
+    fallback: FallbackReason | Literal[""] = ""
 
 
 NO_FACTS = DecisionFacts()
@@ -93,6 +99,7 @@ class Decision(
     """One answer of /select, complete for evaluation, training and audit.
 
     id               short, 22 characters         at               unix seconds
+    policy           the assigned one             model_version    of the head that decided
     unit             keyed hash, or None          assignment       chance that this policy was taken
     context          as sent                      inline           features of other arms
     arms             the candidates, in order     probabilities    of slot 1, `as_logged`

@@ -13,8 +13,9 @@ from msgspec import structs
 
 from service.bandits.candidates import Candidates, Selections
 from service.bandits.heads.base import Meta, Stored, part
+from service.bandits.kinds import AnyPolicy
 from service.bandits.linalg import Index
-from service.definition.experiment import Definition
+from service.definition.experiment import FALLBACK, Definition
 from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
 from service.features.attributes import fitting
 from service.features.columns import base_meanings, places, taken, unknown, view_meanings
@@ -84,6 +85,8 @@ class State:
     rows         the catalogue's encoded features; a new mapping once all of them change
     changes      arms added, changed or removed since this mapping was made
     changed      the last of these, in order
+    built_in     decides where policies cannot, and learns from every reward; None: the definition
+                 names a fallback
     traffic      shares of the policies
     selections   recent candidates of requests that named them
     rulebook     what may be shown, as the definition's rules say
@@ -115,6 +118,7 @@ class State:
         self.arms: dict[str, FeatureValues] = {}
         self.attributes: dict[str, FeatureValues] = {}
         self.learners: dict[str, Learner] = {}
+        self.built_in: Learner | None = None
         self.traffic: Traffic
         self.reward_sums: dict[str, RewardTotals] = {}
         self.arm_reward_sums: dict[str, ArmRewardSums] = {}
@@ -215,7 +219,7 @@ class State:
                 self._define(position, event)
             case ExperimentDeleted():
                 self.deleted, self.revision, self.examination = True, event.revision, None
-                self.learners, self.arms, self.attributes = {}, {}, {}
+                self.learners, self.built_in, self.arms, self.attributes = {}, None, {}, {}
                 self.newness, self.exposure = Newness(), Exposure()
                 self.reward_sums, self.arm_reward_sums = {}, {}
             case PolicyReset() | TrafficChanged() | RolloutStarted() | RolloutStepped():
@@ -236,7 +240,7 @@ class State:
     def _forget(self, position: int, event: ChangeDetected | Erased) -> None:
         """Forget a change's stale settlements, or the single settlements of erased decisions: the
         sums of the heads stay."""
-        for learner in self.learners.values():
+        for learner in self._all_learners:
             if isinstance(event, Erased):
                 learner.forget(position, event.decisions)
             elif is_change_of(event, learner):
@@ -315,18 +319,23 @@ class State:
             self.newness.follow(self.arms, definition.arms, event.at)
             if not same_features:
                 self._remember_columns(schema)
-        learners = {}
-        for name, settings in definition.serving.items():
+
+        def follow(kept: Learner | None, name: str, settings: AnyPolicy) -> Learner:
             fresh = Learner(self.name, name, settings, definition, schema, event.revision, position)
-            kept = self.learners.get(name)
             if kept is None or obstacle(kept, fresh):
-                pass
-            elif same_features and view_meanings(kept.view) == view_meanings(fresh.view):
+                return fresh
+            if same_features and view_meanings(kept.view) == view_meanings(fresh.view):
                 kept.configure(settings, definition.reward.limits, position)
-                fresh = kept
-            else:
-                succeed(kept, fresh, position)
-            learners[name] = fresh
+                return kept
+            succeed(kept, fresh, position)
+            return fresh
+
+        learners = {
+            name: follow(self.learners.get(name), name, settings)
+            for name, settings in definition.serving.items()
+        }
+        own = definition.built_in_fallback
+        self.built_in = None if own is None else follow(self.built_in, FALLBACK, own)
         self.definition, self.schema, self.learners = definition, schema, learners
         shares = {name: each.share for name, each in definition.serving.items()}
         self.traffic = Traffic(shares) if self.deleted else self.traffic.defined(shares)
@@ -427,6 +436,18 @@ class State:
         self.selections.clear()
 
     @property
+    def fallback(self) -> Learner:
+        """The policy that decides where another cannot."""
+        if self.built_in is not None:
+            return self.built_in
+        return self.learners[str(self.definition.fallback)]
+
+    @property
+    def _all_learners(self) -> list[Learner]:
+        built_in = [] if self.built_in is None else [self.built_in]
+        return [*self.learners.values(), *built_in]
+
+    @property
     def current_definition(self) -> Definition:
         """Return the definition, with the catalogue and the shares as they are now."""
         return self.definition_with_shares.with_catalogue(self.arms, self.attributes)
@@ -476,7 +497,7 @@ class State:
                 tally.move(outcome)
                 by_arm.move(outcome, self.arms)
             self.newness.settle(outcome, self.arms)
-        for learner in self.learners.values():
+        for learner in self._all_learners:
             if learner.learns_from(event.policy):
                 learner.fold(position, event)
 
@@ -541,6 +562,10 @@ class State:
         for index, (name, learner) in enumerate(self.learners.items()):
             learners[name], own = learner.dump()
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
+        built_in: Meta | None = None
+        if self.built_in is not None:
+            built_in, own = self.built_in.dump()
+            arrays |= {f"{FALLBACK}.{key}": array for key, array in own.items()}
         for index, by_arm in enumerate(self.arm_reward_sums.values()):
             arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
         for version, earlier in self.earlier.items():
@@ -560,6 +585,7 @@ class State:
             "definition": None if self.deleted else self.definition.model_dump(mode="json"),
             "traffic": {} if self.deleted else self.traffic.members(),
             "learners": learners,
+            "built_in": built_in,
             "tallies": {name: vars(tally) for name, tally in self.reward_sums.items()},
             "skips": self.skips,
             "erased_keys": sorted(self.erased_keys),
@@ -607,6 +633,8 @@ class State:
             state._encode_catalogue()
             state.newness = Newness.restore(meta["came"], meta["settled"])
             state.exposure.restore(meta["exposure"])
+            if state.built_in is not None:
+                state.built_in.load(meta["built_in"], part(arrays, f"{FALLBACK}."))
             for index, name in enumerate(meta["learners"]):
                 state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
                 by_arm = part(arrays, f"arms.{index}.")

@@ -10,7 +10,7 @@ from service.bandits.heads import Head
 from service.bandits.makers import Sizes
 from service.bandits.order import MOST, MOST_NUMBERS
 from service.bandits.version import Version
-from service.definition.experiment import Definition
+from service.definition.experiment import FALLBACK, Definition
 from service.errors import Invalid
 from service.features.schema import Schema, distinct_contexts, width
 from service.features.view import View
@@ -39,7 +39,10 @@ def footprint(
     )
     raw += sum(STRING if kind == "text" else VALUE for kind in definition.attributes.values())
     found = {"arms": arms * (ARM + raw + 3 * NUMBER * schema.arm.width)}
-    for name, policy in definition.serving.items():
+    policies = {f"policies.{name}": policy for name, policy in definition.serving.items()}
+    if definition.built_in_fallback is not None:
+        policies[FALLBACK] = definition.built_in_fallback
+    for path, policy in policies.items():
         columns = arm_columns = 0
         parts = policy.policy()
         if parts.sees_features:
@@ -55,7 +58,9 @@ def footprint(
             heads=max(arms, heads),
         )
         numbers = 6.0 * sizes.parameters  # of the trained and the untrained net, and of one to come
-        numbers += head.numbers(sizes) * (1 + (name in twins)) if head else 0.0
+        numbers += (
+            head.numbers(sizes) * (1 + (path.removeprefix("policies.") in twins)) if head else 0.0
+        )
         numbers += parts.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
         if kept := (
             policy.window
@@ -65,7 +70,7 @@ def footprint(
             numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
         if parts.in_order:
             numbers += min(MOST * schema.width, MOST_NUMBERS) + MOST * SETTLEMENT / NUMBER
-        found[f"policies.{name}"] = int(NUMBER * numbers)
+        found[path] = int(NUMBER * numbers)
     return found
 
 

@@ -1,9 +1,10 @@
 """A policy at work: its versions, which score and learn."""
 
 from collections.abc import Collection, Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, isfinite
 from random import Random
 
 import msgspec
@@ -24,6 +25,7 @@ from service.bandits.settings import MOST_TRIES
 from service.bandits.training_set import TrainingSet
 from service.bandits.version import WARM_UP, Version
 from service.definition.experiment import Definition
+from service.errors import NotPositiveDefinite
 from service.features.row import Row
 from service.features.schema import Array, Schema
 from service.features.view import View
@@ -236,15 +238,27 @@ class Learner:
         """Scores of the distinct candidates under the active version."""
         return self.policy.score(self.active, context, candidates)
 
+    def tells_apart(self, candidates: Candidates) -> bool:
+        """Whether candidates differ in what the policy sees: else its scores have no part in a
+        choice."""
+        return len(candidates.distinct_arms(self.view, self.policy.per_arm).ids) > 1
+
     def predicted(
         self, arms: Sequence[str], rows: Sequence[Row], inline: Sequence[bool]
     ) -> list[float | None]:
-        """Return the expected reward of each arm; None where the policy predicts none."""
+        """Return the expected reward of each arm; None where the policy predicts none, or no
+        number."""
         if self.policy.head is None:
             return [None] * len(arms)
-        means = self.active.expected(self.active.phi_of(rows), arms).tolist()
+        try:
+            means = self.active.expected(self.active.phi_of(rows), arms).tolist()
+        except (NotPositiveDefinite, FloatingPointError):
+            return [None] * len(arms)
         own = self.policy.per_arm
-        return [None if own and out else mean for mean, out in zip(means, inline, strict=True)]
+        return [
+            mean if isfinite(mean) and not (own and out) else None
+            for mean, out in zip(means, inline, strict=True)
+        ]
 
     def directions(self, context: Array, count: int, seed: int) -> Array:  # (view.width, 1 + count)
         """Vectors whose product with the arm's part of a row is its score under the mean, and under
@@ -300,9 +314,11 @@ class Learner:
         for version in self._versions(position):
             if version is not self.active or self.settings.learning:
                 for decision, batch in version.in_order(event, found):
-                    if self.detector and version is self.active:
-                        self._watch(self.detector, position, batch)
-                    version.fold(position, decision, batch)
+                    # A head that is no number learns nothing any more.
+                    with suppress(NotPositiveDefinite, FloatingPointError):
+                        if self.detector and version is self.active:
+                            self._watch(self.detector, position, batch)
+                        version.fold(position, decision, batch)
         if self.detector and self.view is not view:  # its sums are in units of the old scaling
             self.detector = self._new_detector()
 
@@ -342,7 +358,8 @@ class Learner:
                 x, version = self.schema.layout.unpack([outcome.row]), self.active
                 mean = version.mean(version.phi(x), [outcome.arm])
                 residual = outcome.weight * (version.rewarded(outcome.reward) - float(mean[0]))
-                detector.observe(position, self.view.standardised(x)[0], residual)
+                if isfinite(residual):
+                    detector.observe(position, self.view.standardised(x)[0], residual)
 
     def change(self, position: int, event: ChangeDetected, columns: list[int]) -> None:
         """Forget what a change of the world made stale, and have the net trained anew soon.

@@ -201,6 +201,11 @@ class Telemetry:
         self.decisions = counts(
             "forage_decisions_total", "Decisions made.", ["experiment", "policy"]
         )
+        self.fallback_decisions = counts(
+            "forage_fallback_decisions_total",
+            "Decisions that the fallback made because the policy could not.",
+            ["experiment", "policy", "reason"],
+        )
         self.repeated = counts(
             "forage_repeated_decisions_total",
             "Requests answered with the decision that their Idempotency-Key stood for already.",
@@ -312,8 +317,8 @@ class Telemetry:
     def forget_others(self, served: Served) -> None:
         """Forget what was measured of all other experiments and policies."""
         for counts in (
-            self.decisions, self.repeated, self.rewards, self.trimmed, self.erased,
-            self.rule_decisions, self.rule_unknown_arms,
+            self.decisions, self.fallback_decisions, self.repeated, self.rewards, self.trimmed,
+            self.erased, self.rule_decisions, self.rule_unknown_arms,
         ):  # fmt: skip
             counts.forget_others(served)
         self.snapshots = {name: at for name, at in self.snapshots.items() if name in served}

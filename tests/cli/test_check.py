@@ -136,6 +136,7 @@ def test_a_file_that_is_not_toml_is_named_with_the_line(text: str, line: int) ->
         ("default = 0.0", 'default = "none"', "reward.default", "only clicks are reported"),
         ("default = 0.0", "wait_seconds = 1", "reward.wait_seconds", "corrections"),
         ("[reward]", f"[policies.two]\n{KIND}share = 0\n[reward]", "policies.two.share", "traffic"),
+        ('name = "shop"', 'name = "shop"\nfallback = "main"', "fallback", "it sees features"),
         ('kind = "lints"', 'kind = "random"', "policies", "no policy learns"),
         ('kind = "lints"', 'kind = "lints"\nlearning = false', "policies", "no policy learns"),
         ('ball = { category = "toy" }\n', "", "arms", "nothing to choose"),
@@ -177,6 +178,14 @@ def test_an_unwise_setting_is_a_warning_and_no_fault(
     [message] = [each.message for each in found.findings if each.path == path]
     assert said in message
     assert "ok: experiment 'shop'" in found.text()
+
+
+def test_a_fallback_needs_no_share() -> None:
+    popular = '[policies.popular]\nkind = "popularity"\nshare = 0\nlearns_from = "all"\n[reward]'
+    text = GOOD.replace("[reward]", popular).replace(
+        "[features]", 'fallback = "popular"\n[features]'
+    )
+    assert checked(text).findings == []
 
 
 @pytest.mark.parametrize(

@@ -713,7 +713,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/analysis/rederive.py",
-                '        "rules that are off": (decision.facts.off, rules_off(state, sticky)),\n',
+                '        "rules that are off": (facts.off, rules_off(state, sticky)),\n',
                 "",
             )
         ],
@@ -794,5 +794,65 @@ MUTANTS: Final = (
             )
         ],
         ["tests/unit/test_rule_prices.py"],
+    ),
+    Mutant(
+        "a row names the fallback as the assigned policy",
+        [Edit("service/decide/recorder.py", "policy=lookup.policy,", "policy=learner.name,")],
+        ["tests/http/test_fallback.py"],
+    ),
+    Mutant(
+        "the fallback tries the arms that the assigned policy was to try",
+        [
+            Edit(
+                "service/decide/lookup.py",
+                "(lookup.facts, untried=untried, fallback=reason)",
+                "(lookup.facts, fallback=reason)",
+            )
+        ],
+        ["tests/http/test_fallback.py"],
+    ),
+    Mutant(
+        "the built-in fallback learns nothing",
+        [
+            Edit(
+                "service/state/fold.py",
+                "return [*self.learners.values(), *built_in]",
+                "return [*self.learners.values()]",
+            )
+        ],
+        ["tests/unit/test_built_in_fallback.py"],
+    ),
+    Mutant(
+        "an audit takes a fallback of a policy in its own place",
+        [
+            Edit(
+                "service/analysis/rederive.py",
+                '"" if learner.name == assigned else facts.fallback',
+                "facts.fallback",
+            )
+        ],
+        ["tests/unit/test_built_in_fallback.py"],
+    ),
+    Mutant(
+        "weights of other policies forget that one is down",
+        [
+            Edit(
+                "service/analysis/walk.py",
+                "state.fallback if n in self._down else shared[n]",
+                "shared[n]",
+            )
+        ],
+        ["tests/unit/test_built_in_fallback.py"],
+    ),
+    Mutant(
+        "slates are drawn from scores that are no numbers",
+        [
+            Edit(
+                "service/decide/scoring.py",
+                "rules.expect_finite(learner.score(context, candidates))",
+                "learner.score(context, candidates)",
+            )
+        ],
+        ["tests/unit/test_finite.py"],
     ),
 )

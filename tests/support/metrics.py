@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.state.events import Outcome, Rewarded
 from service.telemetry.drift import Drift
+from tests.support.broken import break_head
 from tests.support.service import Wire, serving
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +95,8 @@ def used(**settings: Any) -> Iterator[Wire]:
             wire.run(wire.services.log.snapshots.save(wire.services.log.replicas.by_name["shop"]))
         wire.run(wire.services.retention.trim_all())
         wire.run(wire.services.sizes.measure())
+        break_head(wire.services.log.replicas.states["shop"].learners["linucb"])
+        wire.select(policy="linucb")
         telemetry = wire.services.telemetry
         assert telemetry.log_sizes is not None
         telemetry.log_sizes = replace(telemetry.log_sizes, limit=2**30)

@@ -86,6 +86,7 @@ def described(state: State) -> dict[str, Any]:
         "exposure": state.exposure.members(),
         "skips": state.skips,
         "policies": policies,
+        "fallback": state.fallback.rewards,
     }
 
 
@@ -164,6 +165,7 @@ DECIDED = Decision(
         only=("toy1", "food1"),
         counts=(WindowCount("few", 7, (3,)),),
         off=("varied",),
+        fallback="scores",
     ),
     rules=("exclude", "few"),
     relaxed=("pinned",),

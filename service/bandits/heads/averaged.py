@@ -349,6 +349,8 @@ class AveragedHead(Head):
         """Do as `spread`, for rows as members see them."""
         places, level, now = self._places(arms), self.rewards.level, self.settled
         at, shares = self._counting
+        if not len(at):
+            raise FloatingPointError("no member of the head has a weight")
         predicted = [self.members[index].predict(seen, places, level, now) for index in at]
         means, v = np.array(predicted).swapaxes(0, 1)
         noises = self.noises.of_arms(self.rewards.spread**2, places)[at, None]
