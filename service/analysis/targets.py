@@ -26,7 +26,7 @@ from service.features.view import View
 from service.log.stores import Store
 from service.state.artifacts import read_artifact
 from service.state.events import ExperimentDefined
-from service.state.fold import State, changes_due
+from service.state.fold import State, changes_due, gates_due
 from service.state.learner import Learner
 from service.training import expect_torch
 
@@ -183,17 +183,20 @@ class ExtraPolicies:
 
     async def follow(self, store: Store, state: State, position: int, at: float) -> None:
         """Apply at once to those that never ran what a service logs as events: a change of the
-        world, a net whose training fell due."""
+        world, a net whose training fell due, the end of its gate."""
         for event in changes_due(state, at):
             if event.policy in self.policies:
                 state.learners[event.policy].change(position, event, event.columns)
+        for gate in gates_due(state, at):
+            if gate.policy in self.policies:
+                state.end_gate(position, gate)
         for name in self.policies:
             learner = state.learners.get(name)
             if learner is not None and learner.training_due and learner.settings.learning:
-                await _train(store, state, learner, position, at)
+                await _train(store, state, learner, position)
 
 
-async def _train(store: Store, state: State, learner: Learner, position: int, at: float) -> None:
+async def _train(store: Store, state: State, learner: Learner, position: int) -> None:
     expect_torch()
     import torch
 
@@ -208,9 +211,7 @@ async def _train(store: Store, state: State, learner: Learner, position: int, at
             "trained on were trimmed from the log"
         ) from fault
     if artifact is not None:
-        version = read_artifact(learner, artifact)
-        learner.stage(version, position, position)
-        learner.activate(position, at)
+        learner.stage(read_artifact(learner, artifact), position, trained=True)
 
 
 def frozen(state: State, learner: Learner) -> Learner:

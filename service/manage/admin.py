@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
@@ -47,6 +48,7 @@ from service.state.events import (
     PolicyReset,
     Skipped,
     TrafficChanged,
+    TrainingReport,
     VersionStaged,
     encode_event,
 )
@@ -58,6 +60,10 @@ from service.state.succession import obstacle
 from service.telemetry.logs import log_change
 
 logger = logging.getLogger(__name__)
+
+MOST_BEHIND = 20_000
+"""Events since its watermark that a version may lack. Every replica folds them at once where the
+version is staged: some seconds, in which rewards wait to be learned."""
 
 SETTING_BOUNDS = {
     "alpha": (1e-9, 1e6),
@@ -345,21 +351,31 @@ class Admin:
     # -- versions ------------------------------------------------------------------------------
 
     async def stage(self, state: State, policy: str, artifact: bytes, by: str) -> int:
-        """Take a trained version: store it, log it, and let it catch up and serve.
+        """Take a trained version: store it and log it. It learns from there on, and serves once its
+        gate lets it.
 
         Returns its number. Raises NotFound, Invalid where it does not fit the policy, Conflict
-        where it was trained for another head or version than the next.
+        where it was made for another head or version than the next, or lacks too many events.
         """
         learner = find(state, policy)
         x = await rows_of(self._store, state)
         try:
             version, meta = await asyncio.to_thread(_judged, learner, artifact, x)
+            training = _report(meta)
         except (Damaged, UnknownSchema) as fault:
             raise Invalid(str(fault), path="artifact") from fault
-        if (meta.get("born"), version.number) != learner.next_version or learner.staged:
+        if (meta.get("born"), version.number) != learner.next_version:
             raise Conflict("the version was trained for another head, or is not the next one")
+        if learner.challenger is not None:
+            number = learner.challenger.version.number
+            raise Conflict(f"version {number} is still compared with the one that serves")
         if not 0 < version.trained_to <= state.position:
             raise Invalid("the watermark lies outside the log", path="artifact")
+        if (behind := state.position - version.trained_to) > MOST_BEHIND:
+            raise Conflict(
+                f"the version lacks {behind:,} events, and may lack {MOST_BEHIND:,}: rebuild its "
+                "head and hand it over again"
+            )
         following = version.trained_to + 1
         if following <= state.position and not await record_at(self._store, state.name, following):
             raise Conflict(
@@ -380,6 +396,7 @@ class Admin:
             size=len(artifact),
             watermark=version.trained_to,
             rewards=version.rewards,
+            training=training,
         )
         mark = f"staged/{policy}/{learner.born}/{version.number}"
         entry = Append(state.name, encode_event(event), {mark: digest})
@@ -502,6 +519,14 @@ def _judged(learner: Learner, artifact: bytes, x: Array) -> tuple[Version, Meta]
             )
         expect_sound(learner, read_artifact(learner, artifact), x)
         return read_artifact(learner, artifact), meta
+
+
+def _report(meta: Meta) -> TrainingReport | None:
+    """Return what the trainer tells of its training; None: there was none. Raises Damaged."""
+    try:
+        return msgspec.convert(meta.get("training"), TrainingReport | None)
+    except msgspec.ValidationError as fault:
+        raise Damaged(f"the report of the training cannot be read: {fault}") from fault
 
 
 def expect_listed(state: State, arm: str) -> None:

@@ -14,7 +14,6 @@ The steps, each safe to repeat; a caller without an answer asks again:
 What a head has learned is a sum over all units, and stays: an aggregate.
 """
 
-import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Iterable, Mapping
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.decide.lookup import seed_of
-from service.errors import Damaged, Quarantined, StoreUnavailable, UnknownSecret
+from service.errors import Damaged, Quarantined, UnknownSecret
 from service.log.log import Log
 from service.log.replay import Pace, replay, row_pages
 from service.log.replica import Replica
@@ -39,9 +38,6 @@ logger = logging.getLogger(__name__)
 
 ERASE_BATCH = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
-
-STAGING_SECONDS = 20.0
-"""Seconds to wait for a version that is being staged, while no snapshot can be taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +145,7 @@ class Eraser:
         await self._close(replica, [row for row in rows.values() if row is not None])
         tombstones, artifacts = await self._events_of(name, rows)
         await self._log_erasure(replica, rows, list(tombstones), by)
-        origin = await self._origin(replica)
+        origin = await self._log.snapshots.save_origin(replica)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
         rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=artifacts)
         await store.erase(name, rest)
@@ -192,15 +188,6 @@ class Eraser:
             elif isinstance(event, Learned) and event.decision in decisions:
                 tombstones[position] = _tombstone(event)
         return tombstones, artifacts
-
-    async def _origin(self, replica: Replica) -> int:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + STAGING_SECONDS
-        while (position := await self._log.snapshots.save_origin(replica)) is None:
-            if loop.time() > deadline:
-                raise StoreUnavailable("a version is being staged: erase again when it serves")
-            await asyncio.sleep(0.05)
-        return position
 
 
 def _tombstone(event: Learned) -> bytes:

@@ -51,7 +51,8 @@ class _Walked:
 
     def replayed_from(self, snapshot: int) -> int:
         """Return the position up to which no replay from a snapshot needs events: it also catches
-        up the versions that were staged after the snapshot, from their watermarks on."""
+        up the versions that were staged after the snapshot, from their watermarks on. A snapshot
+        holds those that were staged before it."""
         later = (mark for staged, mark in self.watermarks.items() if staged > snapshot)
         return min([snapshot, *later])
 
@@ -202,11 +203,9 @@ class Retention:
 
 
 def _needed(state: State) -> Iterator[int]:
-    """Positions beyond which events must not be trimmed: for a version that catches up, and for
-    trainings, which read all that was settled since a head was born."""
+    """Positions beyond which events must not be trimmed for trainings, which read all that was
+    settled since a head was born."""
     for learner in state.learners.values():
-        if learner.staged is not None:
-            yield learner.staged.folded_to
         net = learner.policy.net
         if net is not None and not (net.alone and learner.active.number):
             yield max(learner.born_at - 1, 0)

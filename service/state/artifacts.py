@@ -10,7 +10,7 @@ from service.errors import Damaged, NotPositiveDefinite
 from service.state import codec
 from service.state.learner import Learner
 
-SNAPSHOT_SCHEMA = 6
+SNAPSHOT_SCHEMA = 7
 """Schema of snapshots and artifacts. Raise it with every change of their meta or arrays."""
 
 

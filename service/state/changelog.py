@@ -27,6 +27,7 @@ from service.state.events import (
     Skipped,
     TrafficChanged,
     VersionActivated,
+    VersionRejected,
     VersionStaged,
 )
 
@@ -63,6 +64,7 @@ CHANGE_KINDS: Mapping[type[Event], ChangeKind] = {
     VersionActivated: ChangeKind(
         "version_activated", "version {version} of {policy} began to serve", serves=True
     ),
+    VersionRejected: ChangeKind("version_rejected", "rejected version {version} of {policy}"),
     ChangeDetected: ChangeKind(
         "world_changed", "the world of {policy} changed: {stratum}, since position {since}"
     ),

@@ -74,9 +74,9 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/replica.py",
-                "            self.state.apply(position, event, artifact)\n",
+                "            self.state.apply(position, event, version)\n",
                 "            if self.recovered or position != self.snapshot_position + 1 or position == 1:\n"
-                "                self.state.apply(position, event, artifact)\n"
+                "                self.state.apply(position, event, version)\n"
                 "            self.state.position = position\n",
             )
         ],

@@ -42,5 +42,5 @@ class Training(Log):
 
     artifact = b""
 
-    def hand_over(self, policy: str, artifact: bytes) -> None:
+    def hand_over(self, policy: str, artifact: bytes, *, gated: bool = False) -> None:
         self.artifact = artifact

@@ -79,7 +79,7 @@ def artifact(learner: Learner, position: int) -> bytes:
     """A version with a net of random weights and an empty head."""
     network = cold_network([learner.view.width, 4, 2], "another net")
     encoder = learner.trained(network, (np.full((2, 1), 0.5), np.zeros(1)))
-    version = learner.version(learner.active.number + 1, encoder)
+    version = learner.version(learner.next_version[1], encoder)
     version.trained_to, version.rewards = position, learner.rewards
     return pack_artifact(*learner.describe(version))
 
@@ -93,7 +93,7 @@ async def first_day(services: Services) -> None:
     learner = state.learners["neural"]
     await services.admin.stage(state, "neural", artifact(learner, state.position), "")
     await visit(services, 3)
-    while learner.staged:
+    while learner.challenger:
         await services.log.replicas.follow(0.01)
     await visit(services, 4)
     await services.admin.remove_arm(state, "bed2", "")

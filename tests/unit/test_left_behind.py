@@ -2,27 +2,25 @@
 
 import asyncio
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from service.bandits.heads import digest
 from service.errors import Conflict
 from service.http.services import Services
-from service.log.presence import ALIVE_SECONDS, BARRIER_SECONDS, Presence
-from service.log.replica import Replica
+from service.log.presence import ALIVE_SECONDS, Presence
 from service.log.replicas import Replicas
-from service.log.stores.base import Record, Trim
+from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
 from service.settings import Settings
 from service.state.artifacts import pack_artifact
 from service.state.decisions import decode_decision
-from service.state.events import Outcome, decode_event
+from service.state.events import Outcome
 from service.state.fold import State
 from tests.support.clock import run_virtual
 from tests.support.scenarios import Scenario, Test, as_test, virtual
 from tests.support.service import virtual_services
-from tests.unit.audited import artifact, define, state_of, visit
+from tests.unit.audited import define, state_of, visit
 from tests.unit.folding import shop
 
 POLICIES: dict[str, Any] = {
@@ -185,86 +183,3 @@ async def test_one_of_several_leads_and_another_after_it_has_gone_or_is_silent()
     assert other.leads
     await asyncio.sleep(ALIVE_SECONDS)
     assert not other.leads
-
-
-@virtual
-async def test_all_wait_for_the_last_live_one_until_a_deadline() -> None:
-    store = Shared()
-    early, late = Presence(store), Presence(store)
-    await late.beat()
-    waiting = asyncio.create_task(early.all_ready_for("version 1"))
-    await asyncio.sleep(0.2)
-    assert not waiting.done()
-    assert await late.all_ready_for("version 1")
-    assert await waiting
-    beating = asyncio.create_task(late.run())
-    began = asyncio.get_running_loop().time()
-    assert not await early.all_ready_for("version 2")
-    assert asyncio.get_running_loop().time() - began >= BARRIER_SECONDS
-    beating.cancel()
-
-
-@virtual
-async def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
-    """The second replica's catching up is held: until it is let go neither activates."""
-    store = Shared()
-    first, second = await start(store), await start(store)
-    await define(first, shop(**POLICIES))
-    late = await second.log.replicas.join("shop")
-    bring_up, let_go = late.bring_up, asyncio.Event()
-
-    async def held(*arguments: Any) -> None:
-        await let_go.wait()
-        await bring_up(*arguments)
-
-    with mock.patch.object(late, "bring_up", held):
-        await visit(first, 0)
-        state = state_of(first)
-        learner = state.learners["net"]
-        packed = artifact(learner, state.position)
-        assert await first.admin.stage(state, "net", packed, "") == 1
-        await asyncio.sleep(0.5)
-        assert learner.active.number == 0
-        let_go.set()
-        await asyncio.sleep(5.0)
-    assert learner.active.number == 1 == state_of(second).learners["net"].active.number
-    assert same(state_of(second), state)
-    await first.log.close()
-    await second.log.close()
-
-
-@with_a_service
-async def test_a_version_may_be_caught_up_by_two_at_once(
-    store: MemoryStore, services: Services
-) -> None:
-    """One reads the log while another folds all of it: nothing is lacking."""
-    for number in range(3):
-        await visit(services, number)
-    learner = state_of(services).learners["net"]
-    await services.admin.stage(state_of(services), "net", artifact(learner, 2), "")
-    late, read = Replica(store, State("shop")), store.read
-    for record in await read("shop", 0, 1_000):
-        await late.apply(record.position, decode_event(record.payload))
-        if late.state.staging:
-            break
-    learner = late.state.learners["net"]
-    staged, first, done = learner.staged, asyncio.Event(), asyncio.Event()
-    reads: list[int] = []
-    assert staged is not None
-    assert staged.folded_to == 2 < late.state.position
-
-    async def slow(experiment: str, after: int, limit: int) -> list[Record]:
-        found = await read(experiment, after, limit)
-        reads.append(after)
-        if len(reads) == 2:  # erasures were read first
-            first.set()
-            await done.wait()
-        return found
-
-    with mock.patch.object(store, "read", slow):
-        one = asyncio.create_task(late.bring_up(learner))
-        await first.wait()
-        await late.bring_up(learner)
-        done.set()
-        await one
-    assert staged.folded_to == late.state.position
