@@ -177,7 +177,7 @@ def test_an_artifact_is_accepted_and_its_head_holds_what_was_learned(more: dict)
     log.activate("p")
     if not static:
         expect_counts(version.head, learner.active.head, more)
-    assert bits(replay(log.records, eager=True)) == bits(log.state)
+    assert bits(replay(log.records)) == bits(log.state)
     assert bits(State.restore(log.state.snapshot())) == bits(log.state)
 
 
