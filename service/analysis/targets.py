@@ -8,6 +8,7 @@ estimates start from: a ridge regression.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.log.stores import Store
-from service.state.artifacts import read_artifact
-from service.state.events import ExperimentDefined
+from service.state.artifacts import read_artifact, read_meta, report_of
+from service.state.events import ExperimentDefined, VersionStaged
 from service.state.fold import State, changes_due, gates_due
 from service.state.learner import Learner
 from service.training import expect_torch
@@ -193,10 +194,10 @@ class ExtraPolicies:
         for name in self.policies:
             learner = state.learners.get(name)
             if learner is not None and learner.training_due and learner.settings.learning:
-                await _train(store, state, learner, position)
+                await _train(store, state, learner, position, at)
 
 
-async def _train(store: Store, state: State, learner: Learner, position: int) -> None:
+async def _train(store: Store, state: State, learner: Learner, position: int, at: float) -> None:
     expect_torch()
     import torch
 
@@ -211,7 +212,19 @@ async def _train(store: Store, state: State, learner: Learner, position: int) ->
             "trained on were trimmed from the log"
         ) from fault
     if artifact is not None:
-        learner.stage(read_artifact(learner, artifact), position, trained=True)
+        version = read_artifact(learner, artifact)
+        event = VersionStaged(
+            at=at,
+            policy=learner.name,
+            born=learner.born,
+            version=version.number,
+            artifact=sha256(artifact).hexdigest(),
+            size=len(artifact),
+            watermark=version.trained_to,
+            rewards=version.rewards,
+            training=report_of(read_meta(artifact)),
+        )
+        state.stage(position, event, version)
 
 
 def frozen(state: State, learner: Learner) -> Learner:

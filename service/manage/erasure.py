@@ -144,10 +144,11 @@ class Eraser:
         name, store = replica.name, self._store
         await self._close(replica, [row for row in rows.values() if row is not None])
         tombstones, artifacts = await self._events_of(name, rows)
+        artifacts |= replica.state.versions.artifacts
         await self._log_erasure(replica, rows, list(tombstones), by)
         origin = await self._log.snapshots.save_origin(replica)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
-        rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=artifacts)
+        rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=sorted(artifacts))
         await store.erase(name, rest)
         await store.erase(name, Erasure(list(rows), origin=origin))
         self._telemetry.erased.labels(name).inc(len(rows))
@@ -178,13 +179,13 @@ class Eraser:
 
     async def _events_of(
         self, name: str, decisions: Collection[str]
-    ) -> tuple[dict[int, bytes], list[str]]:
+    ) -> tuple[dict[int, bytes], set[str]]:
         """Tombstones for the events that settle them, by position; and all artifacts, which may
         hold what they taught: nobody needs them once there is an origin after them."""
-        tombstones, artifacts = dict[int, bytes](), list[str]()
+        tombstones, artifacts = dict[int, bytes](), set[str]()
         async for position, event in replay(self._store, name):
             if isinstance(event, VersionStaged):
-                artifacts.append(event.artifact)
+                artifacts.add(event.artifact)
             elif isinstance(event, Learned) and event.decision in decisions:
                 tombstones[position] = _tombstone(event)
         return tombstones, artifacts

@@ -62,7 +62,7 @@ CHANGE_KINDS: Mapping[type[Event], ChangeKind] = {
     TrafficChanged: ChangeKind("shares_set", "set the share of {shares}", serves=True),
     VersionStaged: ChangeKind("version_staged", "staged version {version} of {policy}"),
     VersionActivated: ChangeKind(
-        "version_activated", "version {version} of {policy} began to serve", serves=True
+        "version_activated", "let version {version} of {policy} serve", serves=True
     ),
     VersionRejected: ChangeKind("version_rejected", "rejected version {version} of {policy}"),
     ChangeDetected: ChangeKind(

@@ -202,6 +202,7 @@ class VersionStaged(Change, frozen=True, kw_only=True, tag="VersionStaged"):
     watermark   the head in the artifact holds the policy's events up to this position
     rewards     how many rewards of the policy its net was trained on
     training    None: the head alone was made anew, and no gate holds it back
+    of          the earlier version whose net it has; None: it has one of its own
     """
 
     policy: str
@@ -212,6 +213,7 @@ class VersionStaged(Change, frozen=True, kw_only=True, tag="VersionStaged"):
     watermark: int
     rewards: int
     training: TrainingReport | None = None
+    of: int | None = None
 
 
 class GateEnded(Change, frozen=True, kw_only=True):

@@ -61,7 +61,8 @@ from service.state.rulebook import RuleBook, Situation
 from service.state.snapshot import Snapshot
 from service.state.succession import obstacle, succeed
 from service.state.traffic import Traffic
-from service.state.version_gate import sentence
+from service.state.version_gate import gate_sentence
+from service.state.version_registry import Instant, VersionRegistry
 
 EARLIER = 16
 """Earlier schemas of which rewards are still learned."""
@@ -101,6 +102,7 @@ class State:
     lost_to      the last position that the log has lost; lost_at: log time when it was noticed
     examination  of slots, where it is learned
     changelog    changes of all but what is learned, whatever became of the experiment
+    versions     trained versions of the policies
     digest       of the last event, as the snapshot has it; empty where it is not known
     """
 
@@ -135,6 +137,7 @@ class State:
         self.examination: Examination | None = None
         self.digest = ""
         self.changelog = ChangeLog()
+        self.versions = VersionRegistry()
 
     # -- the fold ------------------------------------------------------------------------------
 
@@ -227,6 +230,7 @@ class State:
                 self.learners, self.arms, self.attributes = {}, {}, {}
                 self.newness, self.exposure = Newness(), Exposure()
                 self.reward_sums, self.arm_reward_sums = {}, {}
+                self.versions = VersionRegistry()
             case PolicyReset() | TrafficChanged():
                 self._revise(position, event)
             case _ if self.deleted:
@@ -234,7 +238,7 @@ class State:
             case Learned():
                 self._settle(position, event)
             case VersionStaged():
-                self._stage(position, event, version)
+                self.stage(position, event, version)
             case VersionActivated() | VersionRejected():
                 self.end_gate(position, event)
             case ChangeDetected() | Erased():
@@ -337,6 +341,7 @@ class State:
                 succeed(kept, fresh, position)
             learners[name] = fresh
         self.definition, self.schema, self.learners = definition, schema, learners
+        self.versions.follow(learners, Instant(position, event.at))
         self.traffic = Traffic({name: each.share for name, each in definition.serving.items()})
         self.rulebook = RuleBook(definition)
         self.exposure.define(definition.rules)
@@ -421,6 +426,7 @@ class State:
             self.learners[name] = Learner(
                 self.name, name, settings, self.definition, self.schema, event.revision, position
             )
+            self.versions.follow(self.learners, Instant(position, event.at))
 
     def _encode_catalogue(self) -> None:
         self.rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
@@ -476,6 +482,7 @@ class State:
             if tally is not None and by_arm is not None:
                 tally.move(outcome)
                 by_arm.move(outcome, self.arms)
+                self.versions.settle(event.policy, position, outcome)
             self.newness.settle(outcome, self.arms)
         for learner in self.learners.values():
             if learner.learns_from(event.policy):
@@ -508,12 +515,15 @@ class State:
         given = self.definition.reward.examination
         return given if isinstance(given, list) else None
 
-    def _stage(self, position: int, event: VersionStaged, version: Version | None) -> None:
+    def stage(self, position: int, event: VersionStaged, version: Version | None) -> None:
+        """Take a version as a challenger, if a policy awaits it. Raises Damaged where it is
+        missing."""
         if (learner := self.awaits(event)) is None:
             return
         if version is None:
             raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
         learner.stage(version, position, trained=event.training is not None)
+        self.versions.stage(position, event)
 
     def end_gate(self, position: int, event: VersionActivated | VersionRejected) -> None:
         """Let the challenger that the event names serve, or drop it."""
@@ -526,6 +536,7 @@ class State:
             learner.activate(position, event.at)
         else:
             learner.challenger = None
+        self.versions.end_gate(position, event)
 
     # -- snapshots -----------------------------------------------------------------------------
 
@@ -575,6 +586,7 @@ class State:
             "attributes": dict(self.attributes),
             **self.newness.members(),
             **self.changelog.members(),
+            **self.versions.members(),
         }
         own = {name: array.copy(order="K") for name, array in arrays.items()}
 
@@ -619,6 +631,7 @@ class State:
             for version, columns in part(arrays, "earlier.").items()
         }
         state.changelog = ChangeLog.restore(meta["changelog"], meta["changelog_dropped"])
+        state.versions = VersionRegistry.restore(meta["versions"])
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
         state.first_at, state.erased_keys = meta["first_at"], set(meta["erased_keys"])
         (state.lost_to, state.lost_at), state.digest = meta["lost"], meta["digest"]
@@ -687,7 +700,7 @@ def gates_due(state: State, at: float) -> list[VersionActivated | VersionRejecte
                     born=learner.born,
                     version=number,
                     gate=seen,
-                    reason=sentence(number, learner.active.number, seen, outcome),
+                    reason=gate_sentence(number, learner.active.number, seen, outcome),
                 )
             )
     return due

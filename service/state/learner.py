@@ -207,25 +207,32 @@ class Learner:
         )
 
     def rebuilt(
-        self, encoder: Encoder, history: TrainingSet, view: View, unseen: int | None = None
+        self,
+        encoder: Encoder,
+        history: TrainingSet,
+        view: View,
+        unseen: int | None = None,
+        of: Version | None = None,
     ) -> Version:
         """Return the next version, whose head learned a history.
 
-        encoder   of the active version, or of a net that was fitted to the history
+        encoder   of the active version, of an earlier one, or of a net that was fitted to the
+                  history
         view      whose rows the encoder sees
         unseen    first row of the history that a fitted net has not seen
+        of        the earlier version
         """
-        active, memory = self.active, history.memory
-        fitted = encoder is not active.encoder
+        source, memory = of or self.active, history.memory
+        fitted = encoder is not source.encoder
         version = self.version(self.next_version[1], encoder)
-        version.use(view, None if fitted else active.scaled_on)
-        version.rewarded = active.rewarded
-        version.doubt = 1.0 if fitted else active.doubt
+        version.use(view, None if fitted else source.scaled_on)
+        version.rewarded = source.rewarded
+        version.doubt = 1.0 if fitted else source.doubt
         windowed = self.settings.window is not None
         version.refold(memory, history.watermark + 1 if windowed else history.begins, unseen)
         version.order, version.without = history.order, history.without
         version.trained_to = history.watermark
-        version.rewards = history.rewards if fitted or not active.number else active.rewards
+        version.rewards = history.rewards if fitted or not source.number else source.rewards
         if version.memory is not None:
             version.memory = memory.limited(self.memory_limit)
         return version

@@ -107,7 +107,7 @@ def loss_of(reward: float, predicted: float, *, log_loss: bool) -> float:
     return -r * log(p) - (1 - r) * log(1 - p)
 
 
-def sentence(number: int, before: int, found: GateFigures | None, outcome: GateOutcome) -> str:
+def gate_sentence(number: int, before: int, found: GateFigures | None, outcome: GateOutcome) -> str:
     """Say in words why a version serves or was rejected. before: the number of the other one."""
     if found is None:
         return f"Version {number} serves: it was not compared with version {before}."

@@ -41,6 +41,7 @@ async def collect(
     Raises StoreUnavailable where the log does not hold them.
     """
     training: TrainingSet | None = None
+    end = state.position
     gone = learner.active.without if without is None else frozenset(without)
     async for position, event in replay(store, state.name):
         if isinstance(event, BIRTHS) and event.revision == learner.births[0]:
@@ -50,7 +51,7 @@ async def collect(
         elif training is not None:
             _take(training, position, event, state, learner)
         if training is not None and (
-            position == state.position if count is None else training.rewards >= count
+            position >= end if count is None else training.rewards >= count
         ):
             training.watermark = position
             training.memory.trim()

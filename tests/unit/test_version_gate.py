@@ -15,8 +15,8 @@ from service.state.version_gate import (
     LATEST,
     GateFigures,
     GateSums,
+    gate_sentence,
     loss_of,
-    sentence,
 )
 from tests.unit.folding import POLICIES, Log, bits, opened, replay, shop
 
@@ -107,18 +107,20 @@ def test_losses_are_those_of_shares_of_the_range() -> None:
 
 def test_sentences_say_what_the_gate_saw() -> None:
     better = GateFigures(500, 0.01, -0.03, 0.05, 0.2, 0.19)
-    assert sentence(3, 2, better, "serves") == (
+    assert gate_sentence(3, 2, better, "serves") == (
         "Version 3 serves: over 500 rewards it erred by 0.01 less than version 2 "
         "(between -0.03 and 0.05 less)."
     )
     worse = GateFigures(120, -0.2, -0.3, -0.1, 0.2, 0.4)
-    assert sentence(3, 2, worse, "rejected") == (
+    assert gate_sentence(3, 2, worse, "rejected") == (
         "Version 3 was rejected: over 120 rewards it erred by 0.2 more than version 2 "
         "(between -0.3 and -0.1 less)."
     )
     even = GateFigures(5_000, -0.001, -0.01, 0.01, 0.2, 0.201)
-    assert sentence(3, 2, even, "rejected").endswith("less), and after 5,000 that is not enough.")
-    assert sentence(1, 0, None, "serves") == (
+    assert gate_sentence(3, 2, even, "rejected").endswith(
+        "less), and after 5,000 that is not enough."
+    )
+    assert gate_sentence(1, 0, None, "serves") == (
         "Version 1 serves: it was not compared with version 0."
     )
 
