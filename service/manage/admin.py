@@ -435,6 +435,11 @@ class Admin:
         if learner.challenger is not None:
             waits = learner.challenger.version.number
             raise Conflict(f"version {waits} is still compared with the one that serves")
+        if entry.born not in learner.births:
+            raise Conflict(
+                f"version {number} cannot serve again: the policy was started anew since, with "
+                "other columns or settings"
+            )
         artifact = await self._store.blob(state.name, entry.artifact)
         if artifact is None:
             raise Conflict(f"version {number} cannot serve again: its artifact is gone")
@@ -442,8 +447,6 @@ class Admin:
             earlier = await asyncio.to_thread(read_artifact, learner, artifact)
         except (Damaged, UnknownSchema) as fault:
             raise Conflict(f"version {number} cannot serve again: {fault}") from fault
-        if entry.born not in learner.births:
-            raise Conflict(f"version {number} cannot serve again: the policy was started anew")
         try:
             history = await collect(self._store, state, learner)
         except StoreUnavailable as fault:

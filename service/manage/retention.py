@@ -113,9 +113,11 @@ class Retention:
     async def _let_artifacts_go(self, state: State, walked: _Walked) -> None:
         """Delete the artifacts of versions that no replay stages any more, but for the latest of
         each policy, which may serve again."""
-        for own in state.versions.by_policy.values():  # an earlier process may have walked past
-            old = (each.artifact for each in own if each.staged.position <= walked.position)
-            walked.artifacts.update(old)
+        begins = await self._store.read(state.name, 0, 1)
+        for own in state.versions.by_policy.values():  # an earlier process may have trimmed these
+            for each in own:
+                if begins and each.staged.position < begins[0].position:
+                    walked.artifacts.add(each.artifact)
         kept = state.versions.kept_artifacts
         if blobs := sorted(walked.artifacts - kept - walked.gone):
             await self._store.erase(state.name, Erasure(blobs=blobs))

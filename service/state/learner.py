@@ -224,7 +224,7 @@ class Learner:
         """
         source, memory = of or self.active, history.memory
         fitted = encoder is not source.encoder
-        version = self.version(self.next_version[1], encoder)
+        version = self.version(self.numbered + 1, encoder)
         version.use(view, None if fitted else source.scaled_on)
         version.rewarded = source.rewarded
         version.doubt = 1.0 if fitted else source.doubt

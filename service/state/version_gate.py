@@ -21,7 +21,7 @@ from service.tables import figure
 GATE_ALPHA: Final = 0.05
 """Chance that the bounds of the mean gain ever leave it out."""
 
-EARLY, LATEST = 500, 5_000
+FIRST_LOOK, LAST_LOOK = 500, 5_000
 """Settlements after which a positive mean gain is enough, once; and after which a version that
 nothing speaks for is rejected."""
 
@@ -79,9 +79,9 @@ class GateSums:
         """What follows from the gains; None: it is open."""
         found = log_evidence(np.array(abs(self.gains)), np.array(self.squares), _SCALE)
         told = float(found) > log(2 / GATE_ALPHA)
-        if self.gains > 0 and (told or self.settlements == EARLY):
+        if self.gains > 0 and (told or self.settlements == FIRST_LOOK):
             return "serves"
-        return "rejected" if told or self.settlements >= LATEST else None
+        return "rejected" if told or self.settlements >= LAST_LOOK else None
 
     @property
     def figures(self) -> GateFigures | None:
@@ -119,5 +119,5 @@ def gate_sentence(number: int, before: int, found: GateFigures | None, outcome: 
         f"(between {figure(found.low)} and {figure(found.high)} less)"
     )
     if outcome == "rejected" and found.low <= 0 <= found.high:
-        told += f", and after {LATEST:,} that is not enough"
+        told += f", and after {LAST_LOOK:,} that is not enough"
     return told + "."

@@ -216,7 +216,7 @@ class Log:
         net = learner.policy.net
         assert net is not None
         watermark = max(1, len(self.records) - lag)
-        number = learner.next_version[1]
+        number = learner.numbered + 1
         features = [] if net.rectified else [net.embedding]
         sizes = [learner.view.width, *net.hidden, *features]
         rng = np.random.default_rng(len(self.records))

@@ -11,8 +11,8 @@ from service.state.events import AUTOMATIC, Rewarded, VersionActivated, VersionR
 from service.state.fold import State, gates_due
 from service.state.learner import Challenger, Learner
 from service.state.version_gate import (
-    EARLY,
-    LATEST,
+    FIRST_LOOK,
+    LAST_LOOK,
     GateFigures,
     GateSums,
     gate_sentence,
@@ -46,7 +46,7 @@ def test_it_ends_with_the_first_settlement_whose_bounds_leave_out_0(
     assert sums.outcome == outcome
     assert found is not None
     assert before is not None
-    assert 10 < found.settlements < EARLY
+    assert 10 < found.settlements < FIRST_LOOK
     assert before.low <= 0 <= before.high
     assert not found.low <= 0 <= found.high
     assert found.gain == pytest.approx(sign * 0.4)
@@ -56,31 +56,31 @@ def test_it_ends_with_the_first_settlement_whose_bounds_leave_out_0(
 
 
 def test_at_exactly_500_settlements_a_positive_mean_is_enough() -> None:
-    small = [0.01, -0.009] * (EARLY // 2)
+    small = [0.01, -0.009] * (FIRST_LOOK // 2)
     assert after(small[:-1]).outcome is None
     assert after(small).outcome == "serves"
-    late = [-0.3, *[0.0] * (EARLY - 1), 0.2, 0.2]
-    assert after(late[:EARLY]).gains < 0 < after(late).gains
+    late = [-0.3, *[0.0] * (FIRST_LOOK - 1), 0.2, 0.2]
+    assert after(late[:FIRST_LOOK]).gains < 0 < after(late).gains
     assert after(late).outcome is None
 
 
 def test_a_mean_that_is_not_positive_at_500_goes_on_and_is_rejected_at_5_000() -> None:
-    even = [-0.01, 0.01] * (LATEST // 2)
-    assert after(even[:EARLY]).outcome is None
-    assert after(even[: LATEST - 1]).outcome is None
+    even = [-0.01, 0.01] * (LAST_LOOK // 2)
+    assert after(even[:FIRST_LOOK]).outcome is None
+    assert after(even[: LAST_LOOK - 1]).outcome is None
     assert after(even).outcome == "rejected"
-    better = [-0.1] * 10 + [0.0] * (EARLY - 10) + [0.0003] * (LATEST - EARLY)
+    better = [-0.1] * 10 + [0.0] * (FIRST_LOOK - 10) + [0.0003] * (LAST_LOOK - FIRST_LOOK)
     assert after(better).gains > 0
     assert after(better).outcome == "rejected"
 
 
 def test_what_comes_after_the_outcome_changes_nothing() -> None:
-    sums = after([0.5] * EARLY)
+    sums = after([0.5] * FIRST_LOOK)
     told = sums.figures
     sums.add(0.0, 1.0)
     assert sums.figures == told
     assert told is not None
-    assert told.settlements < EARLY
+    assert told.settlements < FIRST_LOOK
 
 
 def test_a_gain_is_at_most_1() -> None:
@@ -93,7 +93,7 @@ def test_a_gain_is_at_most_1() -> None:
 def test_versions_that_are_equal_seldom_leave_their_bounds() -> None:
     """Of 200 streams of 500 gains with the mean 0 at most 5 percent, but for the look at 500."""
     rng = np.random.default_rng(0)
-    early = [after(rng.uniform(-1, 1, EARLY - 1).tolist()).outcome for _ in range(200)]
+    early = [after(rng.uniform(-1, 1, FIRST_LOOK - 1).tolist()).outcome for _ in range(200)]
     assert sum(outcome is not None for outcome in early) <= 10
 
 
