@@ -252,7 +252,7 @@ class World:
             learner.challenger for learner in self.audit.state.learners.values()
         ):
             training = Training(self.audit.records, self.audit.state)
-            training.stage(TRAINED, lag=rng.choice((0, 3)))
+            training.stage(TRAINED, lag=rng.choice((0, 3)), gated=rng.random() < 0.7)
             self._artifacts.append(training.artifact)
 
     def hand_over(self, rng: Random) -> None:
