@@ -22,7 +22,7 @@ def versions(
 
     Of each: what it was trained on, its loss on rewards held out and that of a ridge regression,
     what its gate found, and what it earned while it served. The command only reads the store, as a
-    service may be running on it. docs/learning.md explains.
+    service may be running on it. docs/versions.md explains.
 
     Exit status: 0, or 1 where there is no such policy or the store cannot be read.
 
