@@ -44,14 +44,12 @@ did not touch."""
 class Challenger:
     """A version that learns beside the one that serves, until its gate lets it serve or not.
 
-    trained    its net is a new one, which the gate compares with that of the other
-    position   of the event that staged it
-    seen       what the gate has seen
+    trained   its net is a new one, which the gate compares with that of the other
+    seen      what the gate has seen
     """
 
     version: Version
     trained: bool
-    position: int
     seen: GateSums
 
 
@@ -377,10 +375,10 @@ class Learner:
 
     # -- challengers ---------------------------------------------------------------------------
 
-    def stage(self, version: Version, position: int, *, trained: bool) -> None:
-        """Take a version that holds all up to a position as the challenger. trained: as in
+    def stage(self, version: Version, *, trained: bool) -> None:
+        """Take a version that holds all up to here as the challenger. trained: as in
         `Challenger`."""
-        self.challenger = Challenger(version, trained, position, GateSums())
+        self.challenger = Challenger(version, trained, GateSums())
         self.numbered = version.number
         self.trained_on = max(self.trained_on, version.rewards)
         if self.retrain is not None and version.rewards >= self.retrain:
@@ -497,7 +495,6 @@ class Learner:
             meta["challenger"] = {
                 **told,
                 "trained": challenger.trained,
-                "position": challenger.position,
                 "seen": asdict(challenger.seen),
             }
             arrays |= {f"challenger.{name}": array for name, array in own.items()}
@@ -529,7 +526,7 @@ class Learner:
         if told is not None:
             version = self.restored(told, part(arrays, "challenger."))
             seen = GateSums(**told["seen"])
-            self.challenger = Challenger(version, told["trained"], told["position"], seen)
+            self.challenger = Challenger(version, told["trained"], seen)
         if self.detector:
             self.detector.restore(part(arrays, "detector."))
 

@@ -795,4 +795,31 @@ MUTANTS: Final = (
         ],
         ["tests/unit/test_rule_prices.py"],
     ),
+    Mutant(
+        "a positive mean lets a version serve at any time after 500 rewards",
+        [
+            Edit(
+                "service/state/version_gate.py",
+                "self.settlements == FIRST_LOOK",
+                "self.settlements >= FIRST_LOOK",
+            )
+        ],
+        ["tests/unit/test_version_gate.py"],
+    ),
+    Mutant(
+        "a version misses what came before it was staged",
+        [
+            Edit(
+                "service/log/catching_up.py",
+                "            state.catch_up(learner, version, position, one, gone)\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_left_behind.py"],
+    ),
+    Mutant(
+        "a snapshot forgets the version at its gate",
+        [Edit("service/state/learner.py", "        if told is not None:\n", "        if False:\n")],
+        ["tests/unit/test_version_gate.py"],
+    ),
 )
