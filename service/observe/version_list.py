@@ -38,11 +38,11 @@ class PolicyVersion(BaseModel):
     rewards: int = Field(description="Rewards that its net was trained on.")
     seconds: float | None = Field(description="Length of the training; null: there was none.")
     validation_loss: float | None = Field(
-        description="Of the net on rewards that were held out; null: no training, or it diverged."
+        description="Loss of the net on rewards held out; null: no training, or it diverged."
     )
-    ridge_loss: float | None = Field(description="Of a ridge regression on the same rewards.")
+    ridge_loss: float | None = Field(description="Loss of a ridge regression on the same rewards.")
     of: int | None = Field(description="Earlier version whose net it has; null: its own.")
-    gate: GateReading | None = Field(description="null: it compared nothing.")
+    gate: GateReading | None = Field(description="What its gate saw; null: it compared nothing.")
     reason: str = Field(description="Why it serves or was rejected; empty while it waits.")
     served_from: float | None
     served_from_position: int | None
