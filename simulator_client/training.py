@@ -14,7 +14,8 @@ from typing import Any, Final
 from simulator_client.client import Client
 
 POLL_S: Final = 0.25
-# After a wait ran out: look again, without waiting, every so many rewards.
+# After a wait ran out, and while a version is at its gate: look again, without waiting, every so
+# many rewards.
 LOOK_AGAIN_REWARDS: Final = 100
 
 
@@ -56,7 +57,7 @@ class TrainingGate:
         return self._due_at is not None and self._rewards >= self._due_at
 
     async def wait(self) -> None:
-        """Return once the version that is due is served everywhere, or patience ran out."""
+        """Return once the version that is due is staged everywhere, or patience ran out."""
         deadline = time.monotonic() + self._patience_s
         while not await self._arrived():
             if self._gave_up or time.monotonic() >= deadline:
@@ -69,14 +70,17 @@ class TrainingGate:
         """Ask every replica.
 
         One that has not folded the last rewards yet still shows the old `training_due_at` and
-        says that nothing is due: only a `training_due_at` above our own count is an answer.
+        says that nothing is due: only a `training_due_at` above our own count is an answer. So is a
+        version at its gate: it needs further rewards, and until it has them none falls due.
         """
+        waits = False
         for replica in range(len(self._client.urls)):
             status = await self._client.policy(self._experiment, self._policy, at=replica)
-            due_at = status["training_due_at"]
-            if status["training_due"] or (due_at is not None and due_at <= self._rewards):
+            due_at, waits = status["training_due_at"], status["staged"] is not None
+            late = due_at is not None and due_at <= self._rewards
+            if status["training_due"] or (late and not waits):
                 return False
-        self._due_at = due_at
+        self._due_at = self._rewards + LOOK_AGAIN_REWARDS if waits and late else due_at
         return True
 
     def _go_on(self) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from benchmarks.learning.course import Chance
 from service.bandits.candidates import Candidates
+from service.bandits.version import Version
 from service.decide.scoring import decide
 from service.decide.tries import Tries
 from service.definition.experiment import Definition
@@ -20,17 +21,17 @@ from service.definition.reward_request import RewardRequest
 from service.log.stores import Store
 from service.log.stores.base import Mark, Record
 from service.settle import settlement
-from service.state.artifacts import read_meta
+from service.state.artifacts import read_artifact, read_meta
 from service.state.events import (
     AnyEvent,
     ExperimentDefined,
     Outcome,
     Rewarded,
-    VersionActivated,
+    TrainingReport,
     VersionStaged,
     encode_event,
 )
-from service.state.fold import State, changes_due
+from service.state.fold import State, changes_due, gates_due
 from service.state.learner import Learner
 
 EXPERIMENT = "bench"
@@ -115,14 +116,14 @@ class Forage:
         if self.learner.training_due:
             self._train()
 
-    def _append(self, event: AnyEvent, artifact: bytes | None = None) -> None:
+    def _append(self, event: AnyEvent, version: Version | None = None) -> None:
         self.log.events.append(event)
-        self.state.apply(len(self.log.events), event, artifact)
-        for change in changes_due(self.state, 0.0):
-            self._append(change)
+        self.state.apply(len(self.log.events), event, version)
+        for due in (*changes_due(self.state, 0.0), *gates_due(self.state, 0.0)):
+            self._append(due)
 
     def _train(self) -> None:
-        """Train, hand over and activate a version, as trainer and service do together."""
+        """Train a version and hand it over, as trainer and service do together."""
         import torch  # costs two seconds, and linear policies never train
 
         from service.training.trainer import train
@@ -131,7 +132,9 @@ class Forage:
         learner = self.learner
         artifact = asyncio.run(train(cast(Store, self.log), self.state, learner))
         assert artifact is not None
-        meta = read_meta(artifact)
+        meta, version = read_meta(artifact), read_artifact(learner, artifact)
+        for position in range(version.trained_to + 1, self.state.position + 1):
+            self.state.catch_up(learner, version, position, self.log.events[position - 1], ())
         self._append(
             VersionStaged(
                 at=0.0,
@@ -142,16 +145,9 @@ class Forage:
                 size=len(artifact),
                 watermark=meta["trained_to"],
                 rewards=meta["version_rewards"],
+                training=msgspec.convert(meta["training"], TrainingReport),
             ),
-            artifact,
-        )
-        while learner.staged and learner.staged.folded_to < self.state.position:
-            position = learner.staged.folded_to + 1
-            self.state.catch_up(learner, position, self.log.events[position - 1], ())
-        self._append(
-            VersionActivated(
-                at=0.0, policy=learner.name, born=learner.born, version=meta["version"]
-            )
+            version,
         )
 
 

@@ -45,9 +45,8 @@ from service.analysis.sequences import (
     IntegerArray,
     by_unit,
     earlier_of_unit,
-    log_evidence,
-    radius,
 )
+from service.bandits.boundary import log_evidence, radius
 from service.state.rollout import RolloutReading
 
 ADVANCE_ALPHA = 0.01

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr
 
 from service.analysis.rollout_evidence import ADVANCE_ALPHA, STOP_ALPHA
-from service.analysis.sequences import radius
+from service.bandits.boundary import radius
 from service.state.rollout import DAY_S, HOUR_S
 
 MEDIAN_SHARE, LATE_SHARE = 0.5, 0.9

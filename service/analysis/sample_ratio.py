@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.analysis.sequences import Array, IntegerArray, radius
+from service.analysis.sequences import Array, IntegerArray
+from service.bandits.boundary import radius
 from service.state.decisions import Decision
 
 FALSE_ALARM_CHANCE = 0.001

@@ -8,6 +8,7 @@ estimates start from: a ridge regression.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from service.errors import ConfigurationError, StoreUnavailable
 from service.features.schema import Array, Schema
 from service.features.view import View
 from service.log.stores import Store
-from service.state.artifacts import read_artifact
-from service.state.events import ExperimentDefined
-from service.state.fold import State, changes_due
+from service.state.artifacts import read_artifact, read_meta, report_of
+from service.state.events import ExperimentDefined, VersionStaged
+from service.state.fold import State, changes_due, gates_due
 from service.state.learner import Learner
 from service.training import expect_torch
 
@@ -183,10 +184,13 @@ class ExtraPolicies:
 
     async def follow(self, store: Store, state: State, position: int, at: float) -> None:
         """Apply at once to those that never ran what a service logs as events: a change of the
-        world, a net whose training fell due."""
+        world, a net whose training fell due, the end of its gate."""
         for event in changes_due(state, at):
             if event.policy in self.policies:
                 state.learners[event.policy].change(position, event, event.columns)
+        for gate in gates_due(state, at):
+            if gate.policy in self.policies:
+                state.end_gate(position, gate)
         for name in self.policies:
             learner = state.learners.get(name)
             if learner is not None and learner.training_due and learner.settings.learning:
@@ -209,8 +213,18 @@ async def _train(store: Store, state: State, learner: Learner, position: int, at
         ) from fault
     if artifact is not None:
         version = read_artifact(learner, artifact)
-        learner.stage(version, position, position)
-        learner.activate(position, at)
+        event = VersionStaged(
+            at=at,
+            policy=learner.name,
+            born=learner.born,
+            version=version.number,
+            artifact=sha256(artifact).hexdigest(),
+            size=len(artifact),
+            watermark=version.trained_to,
+            rewards=version.rewards,
+            training=report_of(read_meta(artifact)),
+        )
+        state.stage(position, event, version)
 
 
 def frozen(state: State, learner: Learner) -> Learner:

@@ -6,8 +6,9 @@ from datetime import datetime
 import numpy as np
 
 from service.analysis.sample_ratio import Mismatch
-from service.analysis.sequences import Array, ConfidenceSequence, radius
+from service.analysis.sequences import Array, ConfidenceSequence
 from service.analysis.verdict_answer import PolicyMean, Uplift, VerdictState
+from service.bandits.boundary import radius
 from service.tables import figure
 
 NO_CONTROL = (

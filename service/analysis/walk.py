@@ -208,9 +208,9 @@ class Walk:
 
     def dump(self) -> tuple[Meta, bytes] | None:
         """Return where the walk has stopped, for `resume`, and a snapshot of the fold there; None:
-        it has none, as while a version is staged."""
+        it has none."""
         state = self._state
-        if state is None or state.staging:
+        if state is None:
             return None
         meta = {
             "left_out": self.left_out,

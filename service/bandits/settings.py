@@ -1,6 +1,6 @@
 """Settings of a training, and limits that settings name."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -21,6 +21,12 @@ class Training(Model):
     growth: Annotated[float, Field(gt=1, le=100)] = Field(
         2.0,
         description="Each further training falls due at this many times the rewards of the last.",
+    )
+    gate: Literal["progressive", "off"] = Field(
+        "progressive",
+        description="What lets a trained version serve. `progressive`: it predicts rewards better "
+        "than the version that serves; until then it learns beside it, without traffic. `off`: "
+        "nothing, it serves at once.",
     )
     validation: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.2, description="Latest share of the rewards held out to stop early on."

@@ -28,6 +28,7 @@ from service.cli.revert import revert
 from service.cli.serve import serve
 from service.cli.train import train
 from service.cli.verdict import verdict
+from service.cli.versions import versions
 from service.errors import ForageError
 
 START_PANEL, COMPARE_PANEL, LOG_PANEL, OPERATE_PANEL = (
@@ -81,6 +82,7 @@ app.command("history", rich_help_panel=START_PANEL)(history)
 app.command("diff", rich_help_panel=START_PANEL)(diff)
 app.command("revert", rich_help_panel=START_PANEL)(revert)
 app.command("train", rich_help_panel=COMPARE_PANEL)(train)
+app.command("versions", rich_help_panel=COMPARE_PANEL)(versions)
 app.command("verdict", rich_help_panel=COMPARE_PANEL)(verdict)
 app.command("evaluate", rich_help_panel=COMPARE_PANEL)(evaluate)
 app.command("audit", rich_help_panel=LOG_PANEL)(audit)

@@ -12,7 +12,7 @@ from service.tables import aligned, figure
 if TYPE_CHECKING:
     from service.offline.rollout_client import ListedForecast, ListedRollout
 
-Challenger = Annotated[
+ChallengerName = Annotated[
     str, Argument(metavar="POLICY", help="The policy that takes over: the challenger.")
 ]
 
@@ -71,7 +71,7 @@ ReasonOption = Annotated[str, Option("--reason", metavar="TEXT", help="Why: the 
 
 def forecast(
     experiment: ExperimentName,
-    policy: Challenger,
+    policy: ChallengerName,
     over: Baseline,
     stages: StagesOption = None,
     margin: MarginOption = None,
@@ -97,7 +97,7 @@ def forecast(
 
 def start(
     experiment: ExperimentName,
-    policy: Challenger,
+    policy: ChallengerName,
     over: Baseline,
     stages: StagesOption = None,
     margin: MarginOption = None,
@@ -147,7 +147,7 @@ def status(experiment: ExperimentName, as_json: AsJson = False, url: ServiceUrl 
 
 def advance(
     experiment: ExperimentName,
-    policy: Challenger,
+    policy: ChallengerName,
     reason: ReasonOption = "",
     url: ServiceUrl = None,
 ) -> int:
@@ -162,7 +162,7 @@ def advance(
 
 def hold(
     experiment: ExperimentName,
-    policy: Challenger,
+    policy: ChallengerName,
     reason: ReasonOption = "",
     url: ServiceUrl = None,
 ) -> int:
@@ -177,7 +177,7 @@ def hold(
 
 def resume(
     experiment: ExperimentName,
-    policy: Challenger,
+    policy: ChallengerName,
     reason: ReasonOption = "",
     url: ServiceUrl = None,
 ) -> int:
@@ -192,7 +192,7 @@ def resume(
 
 def back(
     experiment: ExperimentName,
-    policy: Challenger,
+    policy: ChallengerName,
     reason: ReasonOption = "",
     url: ServiceUrl = None,
 ) -> int:

@@ -13,6 +13,7 @@ from service.bandits.kinds import AnyPolicy
 from service.definition.experiment import ArmId
 from service.errors import Invalid
 from service.features.declaration import Name
+from service.http.changes import LARGEST_NUMBER
 from service.http.dependencies import (
     AuthorDep,
     GrantDep,
@@ -41,6 +42,7 @@ from service.http.schemas import (
 )
 from service.http.strict import StrictRoute
 from service.manage.admin import expect_listed
+from service.observe.version_list import PolicyVersions, versions_of
 from service.security.access import granted
 from service.state.fold import State
 
@@ -313,7 +315,31 @@ async def publish_version(
     request: Request,
     by: AuthorDep,
 ) -> VersionAnswer:
-    """Take over a trained version from the trainer. It is staged, catches up with the log and then
-    serves."""
+    """Take over a trained version from the trainer. It learns from every reward, and serves once
+    its gate lets it (`training.gate`)."""
     artifact = await request.body()
     return VersionAnswer(version=await services.admin.stage(state, policy, artifact, by))
+
+
+@router.get("/experiments/{experiment}/policies/{policy}/versions", responses=problems(404, 503))
+async def list_versions(policy: Annotated[Name, Path()], state: StateDep) -> PolicyVersions:
+    """Return the last 50 trained versions of a policy, newest first: what each was trained on, what
+    its gate saw, and what it earned."""
+    return versions_of(state, policy)
+
+
+@router.post(
+    "/experiments/{experiment}/policies/{policy}/versions/{version}/activate",
+    status_code=202,
+    responses=problems(404, 409, 503),
+)
+async def activate_version(
+    policy: Annotated[Name, Path()],
+    version: Annotated[int, Path(ge=1, le=LARGEST_NUMBER)],
+    state: StateDep,
+    services: ServicesDep,
+    by: AuthorDep,
+) -> VersionAnswer:
+    """Go back to the net of an earlier version. Its head is rebuilt from the log, and both serve as
+    the next version, without a gate. A 409 says why it cannot be done."""
+    return VersionAnswer(version=await services.admin.go_back(state, policy, version, by))

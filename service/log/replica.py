@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import NamedTuple
 
+from service.bandits.version import Version
 from service.errors import (
     Damaged,
     FoldedBeforeSkipped,
@@ -19,29 +20,27 @@ from service.errors import (
     StoreUnavailable,
     UnknownSchema,
 )
+from service.log.catching_up import catch_up
 from service.log.replay import (
     Pace,
-    erasures,
     pages,
     read_event,
     record_at,
-    replay,
     skipped_positions,
     take_anchor,
 )
 from service.log.stores import Store
 from service.log.stores.base import Record, Snapshot, digest
+from service.state.artifacts import read_artifact
 from service.state.events import (
     AnyEvent,
     Learned,
     LogTruncated,
     Tombstone,
-    VersionActivated,
     VersionStaged,
     decode_event,
 )
 from service.state.fold import State
-from service.state.learner import Learner, Staged
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +102,7 @@ class Replica:
     losses         times that the log had lost events or decision rows
     lost_to        the last position that this process knows to have been lost
     unlogged       losses not yet logged
-    erased         positions that staged versions pass over, beside those erased before them
+    erased         positions that new versions pass over, beside those erased before them
     """
 
     def __init__(
@@ -237,17 +236,13 @@ class Replica:
 
         payload   as the log has it; left out by readers, which fold each event once
         """
-        artifact = None
+        version = None
         if self.recovered and isinstance(event, Learned):
             self._watcher.folding(self.state, event)
         try:
             if isinstance(event, VersionStaged):
-                artifact = await self._artifact(event.artifact)
-            elif isinstance(event, VersionActivated):
-                learner = self.state.learners.get(event.policy)
-                if learner and learner.staged:
-                    await self.bring_up(learner)
-            self.state.apply(position, event, artifact)
+                version = await self._version(event)
+            self.state.apply(position, event, version)
         except (StoreUnavailable, LogGap, UnknownSchema, FoldedBeforeSkipped):
             raise
         except Exception as fault:
@@ -442,28 +437,18 @@ class Replica:
             if position > self.known_to:
                 self.report_loss(position)
 
-    # -- staged versions -----------------------------------------------------------------------
+    # -- versions ------------------------------------------------------------------------------
 
-    async def bring_up(self, learner: Learner) -> None:
-        """Fold the events since its watermark into a staged version, in slices. Raises LogGap where
-        one is missing."""
-        while (staged := learner.staged) and staged.folded_to < self.state.position:
-            after, upto = staged.folded_to, self.state.position
-            gone = self._erased | await self._gone(staged)
-            async for position, event in replay(
-                self._store, self.name, after, upto=upto, skips=self.skips, dense=True
-            ):
-                if learner.staged is not staged:
-                    break
-                if position == staged.folded_to + 1:  # another call may bring it on meanwhile
-                    self.state.catch_up(learner, position, event, gone)
-            if staged.folded_to == after and learner.staged is staged:
-                raise LogGap(f"experiment {self.name}: the log lacks position {after + 1}")
-
-    async def _gone(self, staged: Staged) -> set[int]:
-        """Positions that were erased before a version was staged, of those it has yet to fold."""
-        erased = erasures(self._store, self.name, staged.folded_to, staged.position)
-        return {position async for event in erased for position in event.positions}
+    async def _version(self, event: VersionStaged) -> Version | None:
+        """Return the version that is staged, caught up; None where no policy takes it, or its
+        artifact is gone. Raises Damaged, or as `catch_up`."""
+        learner = self.state.awaits(event)
+        artifact = None if learner is None else await self._artifact(event.artifact)
+        if learner is None or artifact is None:
+            return None
+        version = read_artifact(learner, artifact)
+        await catch_up(self._store, self.state, learner, version, self.skips, self._erased)
+        return version
 
     async def _artifact(self, name: str) -> bytes | None:
         """Read an artifact. Raises Damaged where it has another content than its name says."""

@@ -1,15 +1,14 @@
-"""What follows a fold: snapshots, versions that start to serve, changes of the world, losses."""
+"""What follows a fold: snapshots, ends of gates, changes of the world, losses."""
 
 import asyncio
 import logging
 from dataclasses import replace
 from typing import NamedTuple
-from weakref import WeakSet
 
 from msgspec import structs
 
 from service.bandits.candidates import LARGE
-from service.errors import LogGap, StoreError, StoreUnavailable
+from service.errors import StoreError, StoreUnavailable
 from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.committer import RETRY_SECONDS, Committer
@@ -19,9 +18,14 @@ from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.log.stores.base import Append, Appended, Snapshot
 from service.settings import Settings
-from service.state.events import ChangeDetected, LogTruncated, VersionActivated, encode_event
-from service.state.fold import State, changes_due
-from service.state.learner import Learner, Staged
+from service.state.events import (
+    ChangeDetected,
+    LogTruncated,
+    VersionActivated,
+    VersionRejected,
+    encode_event,
+)
+from service.state.fold import State, changes_due, gates_due
 from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -48,9 +52,8 @@ class Snapshots:
         return self._every if arms <= LARGE else max(self._every, arms // 2)
 
     def is_due(self, replica: Replica) -> bool:
-        state = replica.state
-        due = replica.snapshot_position + self.interval_events(state)
-        return state.position >= due and not state.staging
+        due = replica.snapshot_position + self.interval_events(replica.state)
+        return replica.state.position >= due
 
     def save_due(self, replica: Replica) -> None:
         """Start to save a snapshot if one is due."""
@@ -59,10 +62,8 @@ class Snapshots:
             self._background.spawn(self.save(replica))
 
     async def save_folded(self, replica: Replica) -> None:
-        """Save what a recovery has folded so far, unless a version is staged; the caller holds the
-        lock. A snapshot that no store can hold is logged. Raises StoreError."""
-        if replica.state.staging:
-            return
+        """Save what a recovery has folded so far; the caller holds the lock. A snapshot that no
+        store can hold is logged. Raises StoreError."""
         make = replica.state.capture(replica.digest)
         try:
             await self._write(replica, await asyncio.to_thread(make))
@@ -72,13 +73,13 @@ class Snapshots:
             logger.exception("experiment %s: recovering without a snapshot", replica.name)
 
     async def save(self, replica: Replica) -> None:
-        """Save a snapshot, but not while a version is staged, nor of a quarantined experiment."""
+        """Save a snapshot, but not of a quarantined experiment."""
         try:
             async with replica.lock:
                 if replica.state.position == replica.snapshot_position:
                     return
                 await replica.fold_to_end()  # the state may be ahead of its log
-                if replica.state.staging or replica.quarantine is not None:
+                if replica.quarantine is not None:
                     return
                 make = replica.state.capture(replica.digest)
             await self._write(replica, await asyncio.to_thread(make))
@@ -95,14 +96,11 @@ class Snapshots:
         except Exception:
             logger.exception("experiment %s: closing without a last snapshot", replica.name)
 
-    async def save_origin(self, replica: Replica) -> int | None:
-        """Let a replay begin where the log ends now; the position. None: not while a version is
-        staged. Raises StoreUnavailable."""
+    async def save_origin(self, replica: Replica) -> int:
+        """Let a replay begin where the log ends now; the position. Raises StoreUnavailable."""
         async with replica.lock:
             await replica.fold_to_end()
             replica.served()  # raises where it is quarantined
-            if replica.state.staging:
-                return None
             make = replica.state.capture(replica.digest)
         snapshot = replace(await asyncio.to_thread(make), origin=True)
         await self._write(replica, snapshot)
@@ -121,11 +119,15 @@ class _Defined(NamedTuple):
     first_schema: int
 
 
+NotedEvent = ChangeDetected | LogTruncated | VersionActivated | VersionRejected
+"""What a state shows, and upkeep logs."""
+
+
 class Upkeep:
     """Acts on what the state and the log show after folds, in a task of its own.
 
-    It saves snapshots, lets staged versions serve, logs changes of the world and losses, each once,
-    and forgets the metric series of policies that are gone.
+    It saves snapshots, logs ends of gates, changes of the world and losses, each once, and forgets
+    the metric series of policies that are gone.
     """
 
     def __init__(
@@ -141,7 +143,6 @@ class Upkeep:
         self._replicas, self._committer, self._presence = replicas, committer, presence
         self._snapshots, self._background = snapshots, background
         self._telemetry, self._clock = telemetry, clock
-        self._staged = WeakSet[Staged]()
         self._logged: set[tuple[str, str]] = set()
         self._defined: dict[str, _Defined] = {}
 
@@ -171,19 +172,18 @@ class Upkeep:
         if replica.quarantine is not None or not replica.recovered:
             return
         self._snapshots.save_due(replica)
-        for learner in replica.state.learners.values():
-            if learner.staged and learner.staged not in self._staged:
-                self._staged.add(learner.staged)
-                self._background.spawn(self._activate(replica, learner))
-        for event in changes_due(replica.state, self._clock.now(replica.state)):
+        now = self._clock.now(replica.state)
+        for event in changes_due(replica.state, now):
             self._start(replica, f"change/{event.policy}/{event.born}/{event.number}", event)
+        for gate in gates_due(replica.state, now):
+            self._start(replica, f"gate/{gate.policy}/{gate.born}/{gate.version}", gate)
 
-    def _start(self, replica: Replica, mark: str, event: ChangeDetected | LogTruncated) -> None:
+    def _start(self, replica: Replica, mark: str, event: NotedEvent) -> None:
         if (replica.name, mark) not in self._logged:
             self._logged.add((replica.name, mark))
             self._background.spawn(self._log(replica, mark, event))
 
-    async def _log(self, replica: Replica, mark: str, event: ChangeDetected | LogTruncated) -> None:
+    async def _log(self, replica: Replica, mark: str, event: NotedEvent) -> None:
         """Append an event under its mark, however long the log is gone."""
         while True:
             event = structs.replace(event, at=self._clock.now(replica.state))
@@ -193,39 +193,20 @@ class Upkeep:
             except StoreUnavailable:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
-            if isinstance(outcome, Appended) and isinstance(event, ChangeDetected):
-                logger.warning(
-                    "experiment %s: %s met a change of the world in %s, from position %d on",
-                    replica.name,
-                    event.policy,
-                    event.stratum,
-                    event.since,
-                )
+            if isinstance(outcome, Appended):
+                _tell(replica.name, event)
             return
 
-    async def _activate(self, replica: Replica, learner: Learner) -> None:
-        """Let a staged version serve once it has caught up in every process."""
-        while staged := learner.staged:
-            number = staged.version.number
-            mark = f"activated/{learner.name}/{learner.born}/{number}"
-            try:
-                await replica.bring_up(learner)
-                if not await self._presence.all_ready_for(f"{replica.name}/{mark}"):
-                    logger.warning("%s serves before every process has caught it up", mark)
-                if learner.staged is not staged:
-                    continue
-                event = VersionActivated(
-                    at=self._clock.now(replica.state),
-                    policy=learner.name,
-                    born=learner.born,
-                    version=number,
-                )
-                entry = Append(replica.name, encode_event(event), {mark: ""})
-                await self._committer.append(entry, event)
-            except StoreUnavailable:
-                await asyncio.sleep(RETRY_SECONDS)
-            except LogGap as fault:  # others went on meanwhile: their snapshot has the version
-                logger.warning("%s was not caught up: %s", mark, fault)
-                return
-            else:
-                return  # by us, or by another process: then it comes through the log
+
+def _tell(experiment: str, event: NotedEvent) -> None:
+    """Tell the service's log of an event. A loss was told of when it was noticed."""
+    if isinstance(event, ChangeDetected):
+        logger.warning(
+            "experiment %s: %s met a change of the world in %s, from position %d on",
+            experiment,
+            event.policy,
+            event.stratum,
+            event.since,
+        )
+    elif not isinstance(event, LogTruncated):
+        logger.info("experiment %s, policy %s: %s", experiment, event.policy, event.reason)

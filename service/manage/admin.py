@@ -5,6 +5,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Mapping, Set
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from service.errors import (
     Invalid,
     NotFound,
     PreconditionFailed,
+    StoreUnavailable,
     UnknownSchema,
 )
 from service.features.attributes import attribute_faults
@@ -35,7 +37,7 @@ from service.log.stores import Store
 from service.log.stores.base import Append, Blob, MarkConflict
 from service.manage.probing import expect_sound, rows_of
 from service.naming import listed, not_found, quoted
-from service.state.artifacts import read_artifact, read_meta
+from service.state.artifacts import pack_artifact, read_artifact, read_meta, report_of
 from service.state.events import (
     AnyEvent,
     ArmPatched,
@@ -58,6 +60,7 @@ from service.state.learner import Learner
 from service.state.rulebook import RuleBook
 from service.state.succession import obstacle
 from service.telemetry.logs import log_change
+from service.training.settlements import collect
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +72,10 @@ RevisingEvent = (
     | RolloutStarted
     | RolloutStepped
 )
+
+MOST_BEHIND = 20_000
+"""Events since its watermark that a version may lack. Every replica folds them at once where the
+version is staged: some seconds, in which rewards wait to be learned."""
 
 SETTING_BOUNDS = {
     "alpha": (1e-9, 1e6),
@@ -358,21 +365,31 @@ class Admin:
     # -- versions ------------------------------------------------------------------------------
 
     async def stage(self, state: State, policy: str, artifact: bytes, by: str) -> int:
-        """Take a trained version: store it, log it, and let it catch up and serve.
+        """Take a trained version: store it and log it. It learns from there on, and serves once its
+        gate lets it.
 
         Returns its number. Raises NotFound, Invalid where it does not fit the policy, Conflict
-        where it was trained for another head or version than the next.
+        where it was made for another head or version than the next, or lacks too many events.
         """
         learner = find(state, policy)
         x = await rows_of(self._store, state)
         try:
             version, meta = await asyncio.to_thread(_judged, learner, artifact, x)
+            training = report_of(meta)
         except (Damaged, UnknownSchema) as fault:
             raise Invalid(str(fault), path="artifact") from fault
-        if (meta.get("born"), version.number) != learner.next_version or learner.staged:
+        if (meta.get("born"), version.number) != learner.next_version:
             raise Conflict("the version was trained for another head, or is not the next one")
+        if learner.challenger is not None:
+            number = learner.challenger.version.number
+            raise Conflict(f"version {number} is still compared with the one that serves")
         if not 0 < version.trained_to <= state.position:
             raise Invalid("the watermark lies outside the log", path="artifact")
+        if (behind := state.position - version.trained_to) > MOST_BEHIND:
+            raise Conflict(
+                f"the version lacks {behind:,} events, and may lack {MOST_BEHIND:,}: rebuild its "
+                "head and hand it over again"
+            )
         following = version.trained_to + 1
         if following <= state.position and not await record_at(self._store, state.name, following):
             raise Conflict(
@@ -381,26 +398,89 @@ class Admin:
         async for erased in erasures(self._store, state.name, version.trained_to):
             if version.memory and not set(erased.decisions).isdisjoint(version.memory.keys):
                 raise Conflict("the version was trained on what has been erased: train again")
-        digest = hashlib.sha256(artifact).hexdigest()
-        await self._store.put(state.name, Blob(digest, artifact))
         event = VersionStaged(
             at=self._log.clock.now(state),
             by=by,
             policy=policy,
             born=learner.born,
             version=version.number,
-            artifact=digest,
+            artifact=hashlib.sha256(artifact).hexdigest(),
             size=len(artifact),
             watermark=version.trained_to,
             rewards=version.rewards,
+            training=training,
         )
-        mark = f"staged/{policy}/{learner.born}/{version.number}"
+        return await self._append_version(state, event, artifact)
+
+    async def go_back(self, state: State, policy: str, number: int, by: str) -> int:
+        """Let the net of an earlier version serve again: rebuild its head over the log, and stage
+        both as the next version, which no gate holds back.
+
+        Returns its number. Raises NotFound, or Conflict where the version serves, where its
+        artifact or the beginning of the log is gone, or where it saw other columns.
+        """
+        learner = find(state, policy)
+        version = await self._regrown(state, learner, number)
+        artifact = await asyncio.to_thread(pack_artifact, *learner.describe(version))
+        event = VersionStaged(
+            at=self._log.clock.now(state),
+            by=by,
+            policy=policy,
+            born=learner.born,
+            version=version.number,
+            artifact=hashlib.sha256(artifact).hexdigest(),
+            size=len(artifact),
+            watermark=version.trained_to,
+            rewards=version.rewards,
+            of=number,
+        )
+        return await self._append_version(state, event, artifact)
+
+    async def _regrown(self, state: State, learner: Learner, number: int) -> Version:
+        """Return the next version with the net of an earlier one, and a head over the whole log.
+        Raises as `go_back`."""
+        known = {str(each.number): each for each in state.versions.of(learner.name)}
+        if (entry := known.get(str(number))) is None:
+            raise not_found("version", str(number), known)
+        if entry.state in ("serving", "challenger"):
+            word = "serves already" if entry.state == "serving" else "waits at its gate"
+            raise Conflict(f"version {number} {word}")
+        if learner.challenger is not None:
+            waits = learner.challenger.version.number
+            raise Conflict(f"version {waits} is still compared with the one that serves")
+        if entry.born not in learner.births:
+            raise Conflict(
+                f"version {number} cannot serve again: the policy was started anew since, with "
+                "other columns or settings"
+            )
+        artifact = await self._store.blob(state.name, entry.artifact)
+        if artifact is None:
+            raise Conflict(f"version {number} cannot serve again: its artifact is gone")
+        try:
+            earlier = await asyncio.to_thread(read_artifact, learner, artifact)
+        except (Damaged, UnknownSchema) as fault:
+            raise Conflict(f"version {number} cannot serve again: {fault}") from fault
+        try:
+            history = await collect(self._store, state, learner)
+        except StoreUnavailable as fault:
+            raise Conflict(
+                f"version {number} cannot serve again: the log no longer holds the beginning of "
+                f"{learner.name}'s head"
+            ) from fault
+        encoder, view = earlier.encoder, earlier.view
+        return await asyncio.to_thread(partial(learner.rebuilt, encoder, history, view, of=earlier))
+
+    async def _append_version(self, state: State, event: VersionStaged, artifact: bytes) -> int:
+        """Store an artifact and log its version. Raises Conflict where another one came first."""
+        digest, policy = event.artifact, event.policy
+        await self._store.put(state.name, Blob(digest, artifact))
+        mark = f"staged/{policy}/{event.born}/{event.version}"
         entry = Append(state.name, encode_event(event), {mark: digest})
         outcome = await self._log.committer.append(entry, event)
         if isinstance(outcome, MarkConflict) and outcome.marks[mark].value != digest:
             raise Conflict("another artifact was staged as this version")
-        log_change(state.name, f"version {version.number} of {policy} staged", by)
-        return version.number
+        log_change(state.name, f"version {event.version} of {policy} staged", event.by)
+        return event.version
 
     # -- repair --------------------------------------------------------------------------------
 

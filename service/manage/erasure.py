@@ -14,7 +14,6 @@ The steps, each safe to repeat; a caller without an answer asks again:
 What a head has learned is a sum over all units, and stays: an aggregate.
 """
 
-import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Iterable, Mapping
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.decide.lookup import seed_of
-from service.errors import Damaged, Quarantined, StoreUnavailable, UnknownSecret
+from service.errors import Damaged, Quarantined, UnknownSecret
 from service.log.log import Log
 from service.log.replay import Pace, replay, row_pages
 from service.log.replica import Replica
@@ -39,9 +38,6 @@ logger = logging.getLogger(__name__)
 
 ERASE_BATCH = 1_000
 """Decisions erased in one round: a unit that visits daily has a few hundred."""
-
-STAGING_SECONDS = 20.0
-"""Seconds to wait for a version that is being staged, while no snapshot can be taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +144,11 @@ class Eraser:
         name, store = replica.name, self._store
         await self._close(replica, [row for row in rows.values() if row is not None])
         tombstones, artifacts = await self._events_of(name, rows)
+        artifacts |= replica.state.versions.artifacts
         await self._log_erasure(replica, rows, list(tombstones), by)
-        origin = await self._origin(replica)
+        origin = await self._log.snapshots.save_origin(replica)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
-        rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=artifacts)
+        rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=sorted(artifacts))
         await store.erase(name, rest)
         await store.erase(name, Erasure(list(rows), origin=origin))
         self._telemetry.erased.labels(name).inc(len(rows))
@@ -182,25 +179,16 @@ class Eraser:
 
     async def _events_of(
         self, name: str, decisions: Collection[str]
-    ) -> tuple[dict[int, bytes], list[str]]:
+    ) -> tuple[dict[int, bytes], set[str]]:
         """Tombstones for the events that settle them, by position; and all artifacts, which may
         hold what they taught: nobody needs them once there is an origin after them."""
-        tombstones, artifacts = dict[int, bytes](), list[str]()
+        tombstones, artifacts = dict[int, bytes](), set[str]()
         async for position, event in replay(self._store, name):
             if isinstance(event, VersionStaged):
-                artifacts.append(event.artifact)
+                artifacts.add(event.artifact)
             elif isinstance(event, Learned) and event.decision in decisions:
                 tombstones[position] = _tombstone(event)
         return tombstones, artifacts
-
-    async def _origin(self, replica: Replica) -> int:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + STAGING_SECONDS
-        while (position := await self._log.snapshots.save_origin(replica)) is None:
-            if loop.time() > deadline:
-                raise StoreUnavailable("a version is being staged: erase again when it serves")
-            await asyncio.sleep(0.05)
-        return position
 
 
 def _tombstone(event: Learned) -> bytes:

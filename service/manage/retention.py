@@ -37,7 +37,8 @@ moment before it folds the event that took log time past the decision's `accept_
 class _Walked:
     """The position and the row up to which one experiment is old, and nobody needs it.
 
-    artifacts   of versions staged up to there
+    artifacts   of versions staged up to there, and not deleted yet
+    gone        artifacts that were deleted
     damaged     decisions up to there whose rows cannot be read
     watermarks  of the versions staged up to `searched`, by the position of their staging
     """
@@ -45,13 +46,15 @@ class _Walked:
     position: int = 0
     row: int = 0
     damaged: list[str] = field(default_factory=list)
-    artifacts: list[str] = field(default_factory=list)
+    artifacts: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
     searched: int = 0
     watermarks: dict[int, int] = field(default_factory=dict)
 
     def replayed_from(self, snapshot: int) -> int:
         """Return the position up to which no replay from a snapshot needs events: it also catches
-        up the versions that were staged after the snapshot, from their watermarks on."""
+        up the versions that were staged after the snapshot, from their watermarks on. A snapshot
+        holds those that were staged before it."""
         later = (mark for staged, mark in self.watermarks.items() if staged > snapshot)
         return min([snapshot, *later])
 
@@ -100,13 +103,26 @@ class Retention:
         walked.position = min([walked.position, *(one.position for one in taken)])
         settles = not replica.state.deleted and replica.state.definition.reward.default is not None
         position = await self._reach_origin(name, walked)
-        if walked.artifacts and position == walked.position:
-            await store.erase(name, Erasure(blobs=walked.artifacts))
-            walked.artifacts = []
+        if position == walked.position:
+            await self._let_artifacts_go(replica.state, walked)
         if walked.damaged:  # they would be due for ever
             await store.erase(name, Erasure(walked.damaged))
             walked.damaged = []
         return Trim(position, walked.row, marks_before, settles)
+
+    async def _let_artifacts_go(self, state: State, walked: _Walked) -> None:
+        """Delete the artifacts of versions that no replay stages any more, but for the latest of
+        each policy, which may serve again."""
+        begins = await self._store.read(state.name, 0, 1)
+        for own in state.versions.by_policy.values():  # an earlier process may have trimmed these
+            for each in own:
+                if begins and each.staged.position < begins[0].position:
+                    walked.artifacts.add(each.artifact)
+        kept = state.versions.kept_artifacts
+        if blobs := sorted(walked.artifacts - kept - walked.gone):
+            await self._store.erase(state.name, Erasure(blobs=blobs))
+            walked.gone.update(blobs)
+        walked.artifacts &= kept
 
     async def _delete(self, replica: Replica, cut: Trim) -> int:
         name, total = replica.name, 0
@@ -158,7 +174,7 @@ class Retention:
                 if event.at >= horizon:
                     break
                 if isinstance(event, VersionStaged):
-                    walked.artifacts.append(event.artifact)
+                    walked.artifacts.add(event.artifact)
                 walked.position = position
         if walked.position == reach < needed:
             await self._make_room(replica, reach, horizon)
@@ -202,11 +218,9 @@ class Retention:
 
 
 def _needed(state: State) -> Iterator[int]:
-    """Positions beyond which events must not be trimmed: for a version that catches up, and for
-    trainings, which read all that was settled since a head was born."""
+    """Positions beyond which events must not be trimmed for trainings, which read all that was
+    settled since a head was born."""
     for learner in state.learners.values():
-        if learner.staged is not None:
-            yield learner.staged.folded_to
         net = learner.policy.net
         if net is not None and not (net.alone and learner.active.number):
             yield max(learner.born_at - 1, 0)

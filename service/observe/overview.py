@@ -92,7 +92,7 @@ class Overview:
             "policies": [learner.name for learner in learners],
             "control": state.definition.control,
             "training_due": [learner.name for learner in learners if learner.training_due],
-            "staged": [learner.name for learner in learners if learner.staged],
+            "staged": [learner.name for learner in learners if learner.challenger],
             "settled": count,
             "mean_reward": total / count if count else None,
         }
@@ -145,7 +145,7 @@ class Overview:
             "propensity_minimum": watch.minimum if watch else None,
             "entropy_mean": watch.entropy if watch else None,
             "version": learner.active.number,
-            "staged": learner.staged.version.number if learner.staged else None,
+            "staged": learner.challenger.version.number if learner.challenger else None,
             "rewards": learner.rewards,
             "training_due": learner.training_due,
             "training_due_at": learner.training_due_at,

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
+import msgspec
 import numpy as np
 
 from service.bandits.heads.base import Meta, Stored
 from service.bandits.version import Version
 from service.errors import Damaged, NotPositiveDefinite
 from service.state import codec
+from service.state.events import TrainingReport
 from service.state.learner import Learner
 
 SNAPSHOT_SCHEMA = 7
@@ -33,6 +35,14 @@ def read_artifact(learner: Learner, artifact: bytes) -> Version:
 def read_meta(artifact: bytes) -> Meta:
     """Return the trainer's metadata. Raises as `codec.unpack`."""
     return codec.unpack(artifact, SNAPSHOT_SCHEMA)[0]
+
+
+def report_of(meta: Meta) -> TrainingReport | None:
+    """Return what the trainer tells of its training; None: there was none. Raises Damaged."""
+    try:
+        return msgspec.convert(meta.get("training"), TrainingReport | None)
+    except msgspec.ValidationError as fault:
+        raise Damaged(f"the report of the training cannot be read: {fault}") from fault
 
 
 def pack_artifact(meta: Meta, arrays: Mapping[str, Stored]) -> bytes:

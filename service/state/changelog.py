@@ -30,6 +30,7 @@ from service.state.events import (
     Skipped,
     TrafficChanged,
     VersionActivated,
+    VersionRejected,
     VersionStaged,
 )
 
@@ -68,8 +69,9 @@ CHANGE_KINDS: Mapping[type[Event], ChangeKind] = {
     RolloutStepped: ChangeKind("rollout_stepped", "{kind} the rollout of {policy}", serves=True),
     VersionStaged: ChangeKind("version_staged", "staged version {version} of {policy}"),
     VersionActivated: ChangeKind(
-        "version_activated", "version {version} of {policy} began to serve", serves=True
+        "version_activated", "let version {version} of {policy} serve", serves=True
     ),
+    VersionRejected: ChangeKind("version_rejected", "rejected version {version} of {policy}"),
     ChangeDetected: ChangeKind(
         "world_changed", "the world of {policy} changed: {stratum}, since position {since}"
     ),

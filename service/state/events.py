@@ -14,15 +14,16 @@ import msgspec
 from service.bandits.outcome import Outcome as Outcome
 from service.errors import Damaged, NotLoggable, UnknownSchema
 from service.state.rollout import RolloutPlan, RolloutStep
+from service.state.version_gate import GateFigures
 
 FeatureValues = dict[str, Any]
 """Values by name, as in JSON."""
 
+AUTOMATIC = "automatic"
+"""Author of what the service does by itself."""
+
 STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""
-
-AUTOMATIC = "automatic"
-"""Author, in place of a key, of the steps that a rollout takes by itself."""
 
 SCHEMA = 7
 """The schema of events and decision rows. Raise it with every change of either."""
@@ -199,13 +200,32 @@ class Activated(Event, frozen=True, kw_only=True, tag="Activated"):
     decision: str
 
 
+class TrainingReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the trainer tells of a training.
+
+    rewards           that it read, those held out included
+    seconds           it took
+    validation_loss   of the net, on the rewards held out; in units of their variance, or a log
+                      loss. None: the descent diverged
+    ridge_loss        of a ridge regression of the same rewards, on the same ones held out
+    """
+
+    rewards: int
+    seconds: float
+    validation_loss: float | None
+    ridge_loss: float
+
+
 class VersionStaged(Change, frozen=True, kw_only=True, tag="VersionStaged"):
-    """A trained encoder and the head rebuilt in its features, not yet serving.
+    """A trained encoder and the head rebuilt in its features. From this position on it learns
+    beside the version that serves.
 
     born        revision of the experiment that the policy's head started at
     artifact    SHA-256 of the blob, hex      size        bytes
-    watermark   the head holds the policy's events up to this position
-    rewards     how many rewards of the policy had been logged at the watermark
+    watermark   the head in the artifact holds the policy's events up to this position
+    rewards     how many rewards of the policy its net was trained on
+    training    None: the head alone was made anew, and no gate holds it back
+    of          the earlier version whose net it has; None: it has one of its own
     """
 
     policy: str
@@ -215,14 +235,30 @@ class VersionStaged(Change, frozen=True, kw_only=True, tag="VersionStaged"):
     size: int
     watermark: int
     rewards: int
+    training: TrainingReport | None = None
+    of: int | None = None
 
 
-class VersionActivated(Event, frozen=True, kw_only=True, tag="VersionActivated"):
-    """The staged version serves from this position on."""
+class GateEnded(Change, frozen=True, kw_only=True):
+    """A gate let a staged version serve, or rejected it.
+
+    gate     what it saw; None: it compared nothing
+    reason   in words
+    """
 
     policy: str
     born: int
     version: int
+    gate: GateFigures | None = None
+    reason: str = ""
+
+
+class VersionActivated(GateEnded, frozen=True, kw_only=True, tag="VersionActivated"):
+    """The staged version serves from this position on."""
+
+
+class VersionRejected(GateEnded, frozen=True, kw_only=True, tag="VersionRejected"):
+    """The staged version never serves."""
 
 
 class ChangeDetected(Event, frozen=True, kw_only=True, tag="ChangeDetected"):
@@ -301,6 +337,7 @@ ChangingEvent = (
     | Corrected
     | VersionStaged
     | VersionActivated
+    | VersionRejected
     | ChangeDetected
     | Erased
 )

@@ -15,6 +15,7 @@ from service.bandits.candidates import Candidates, Selections
 from service.bandits.heads.base import Meta, Stored, part
 from service.bandits.kinds import AnyPolicy
 from service.bandits.linalg import Index
+from service.bandits.version import Version
 from service.definition.experiment import FALLBACK, Definition
 from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
 from service.features.attributes import fitting
@@ -22,9 +23,10 @@ from service.features.columns import base_meanings, places, taken, unknown, view
 from service.features.row import RowLayout
 from service.features.schema import Array, Schema
 from service.state import codec
-from service.state.artifacts import SNAPSHOT_SCHEMA, read_artifact
+from service.state.artifacts import SNAPSHOT_SCHEMA
 from service.state.changelog import ChangeLog, Serving
 from service.state.events import (
+    AUTOMATIC,
     Activated,
     AnyEvent,
     ArmPatched,
@@ -49,6 +51,7 @@ from service.state.events import (
     Tombstone,
     TrafficChanged,
     VersionActivated,
+    VersionRejected,
     VersionStaged,
 )
 from service.state.examination import Examination
@@ -61,6 +64,8 @@ from service.state.rulebook import RuleBook, Situation
 from service.state.snapshot import Snapshot
 from service.state.succession import obstacle, succeed
 from service.state.traffic import Traffic, TrafficEvent
+from service.state.version_gate import gate_sentence
+from service.state.version_registry import Instant, VersionRegistry
 
 EARLIER = 16
 """Earlier schemas of which rewards are still learned."""
@@ -102,6 +107,7 @@ class State:
     lost_to      the last position that the log has lost; lost_at: log time when it was noticed
     examination  of slots, where it is learned
     changelog    changes of all but what is learned, whatever became of the experiment
+    versions     trained versions of the policies
     digest       of the last event, as the snapshot has it; empty where it is not known
     """
 
@@ -137,11 +143,13 @@ class State:
         self.examination: Examination | None = None
         self.digest = ""
         self.changelog = ChangeLog()
+        self.versions = VersionRegistry()
 
     # -- the fold ------------------------------------------------------------------------------
 
-    def apply(self, position: int, event: AnyEvent, artifact: bytes | None = None) -> None:
-        """Fold one event. artifact: the blob that a `VersionStaged` names.
+    def apply(self, position: int, event: AnyEvent, version: Version | None = None) -> None:
+        """Fold one event. version: the one that a `VersionStaged` stages, with all that it holds
+        up to here (`awaits`, `catch_up`).
 
         Raises LogGap where `position` is not the next one, or its event was erased,
         FoldedBeforeSkipped where it skips an event that this state holds. Whatever else it raises,
@@ -160,10 +168,7 @@ class State:
         elif not isinstance(event, Activated | Imported):  # marks hold what was shown
             if isinstance(event, Erased):
                 self.erased_keys.update(event.keyed)
-            self._change(position, event, artifact)
-        for learner in self.learners.values():
-            if learner.staged and learner.staged.folded_to == position - 1:
-                learner.staged.folded_to = position
+            self._change(position, event, version)
         if position == 1:
             self.first_at = event.at
         self.changelog.note(position, event, self._serving)
@@ -186,34 +191,43 @@ class State:
                 for _, at, shown in event.decisions:
                     self.exposure.add(at, shown)
 
-    def catch_up(
-        self, learner: Learner, position: int, event: AnyEvent, gone: Container[int]
-    ) -> None:
-        """Fold an event that the state already holds into a staged version.
+    def awaits(self, event: VersionStaged) -> Learner | None:
+        """Return the policy that takes the version; None: a definition came between, and it is for
+        another head."""
+        learner = self.learners.get(event.policy)
+        if learner is None or (event.born, event.version) != learner.next_version:
+            return None
+        return learner
 
-        gone   positions whose events had been erased when it was staged: no process folds them
-               into it, whether it reads the event or the tombstone
+    def catch_up(
+        self,
+        learner: Learner,
+        version: Version,
+        position: int,
+        event: AnyEvent,
+        gone: Container[int],
+    ) -> None:
+        """Fold an event that the state already holds into a version that is not staged yet.
+
+        gone   positions whose events were erased before it is staged: no process folds them into
+               it, whether it reads the event or the tombstone
 
         Raises LogGap where the event has been erased since.
         """
-        staged = learner.staged
-        assert staged is not None
-        assert position == staged.folded_to + 1 <= self.position
         if position in gone or position in self.skips:
             pass
         elif isinstance(event, Tombstone):
             raise _erased(self.name, position)
         elif isinstance(event, Learned) and self.knows(event.schema_version):
             outcomes = learner.outcomes(self.present(event))
-            for decision, batch in staged.version.in_order(event, outcomes):
-                staged.version.fold(position, decision, batch)
+            for decision, batch in version.in_order(event, outcomes):
+                version.fold(position, decision, batch)
         elif is_change_of(event, learner):
-            staged.version.drop(self.present_columns(event), event.since, position)
+            version.drop(self.present_columns(event), event.since, position)
         elif isinstance(event, Erased):
-            staged.version.forget(event.decisions)
-        staged.folded_to = position
+            version.forget(event.decisions)
 
-    def _change(self, position: int, event: ChangingEvent, artifact: bytes | None) -> None:
+    def _change(self, position: int, event: ChangingEvent, version: Version | None) -> None:
         match event:
             case ExperimentDefined():
                 self._define(position, event)
@@ -222,6 +236,7 @@ class State:
                 self.learners, self.built_in, self.arms, self.attributes = {}, None, {}, {}
                 self.newness, self.exposure = Newness(), Exposure()
                 self.reward_sums, self.arm_reward_sums = {}, {}
+                self.versions = VersionRegistry()
             case PolicyReset() | TrafficChanged() | RolloutStarted() | RolloutStepped():
                 self._revise(position, event)
             case _ if self.deleted:
@@ -229,9 +244,9 @@ class State:
             case Learned():
                 self._settle(position, event)
             case VersionStaged():
-                self._stage(position, event, artifact)
-            case VersionActivated():
-                self._activate(position, event)
+                self.stage(position, event, version)
+            case VersionActivated() | VersionRejected():
+                self.end_gate(position, event)
             case ChangeDetected() | Erased():
                 self._forget(position, event)
             case ArmUpserted() | ArmPatched() | ArmRemoved():
@@ -242,7 +257,7 @@ class State:
         sums of the heads stay."""
         for learner in self._all_learners:
             if isinstance(event, Erased):
-                learner.forget(position, event.decisions)
+                learner.forget(event.decisions)
             elif is_change_of(event, learner):
                 learner.change(position, event, self.present_columns(event))
 
@@ -337,9 +352,10 @@ class State:
         own = definition.built_in_fallback
         self.built_in = None if own is None else follow(self.built_in, FALLBACK, own)
         self.definition, self.schema, self.learners = definition, schema, learners
+        self.versions.follow(learners, Instant(position, event.at))
         shares = {name: each.share for name, each in definition.serving.items()}
         self.traffic = Traffic(shares) if self.deleted else self.traffic.defined(shares)
-        self._mark_challengers()
+        self._mark_rolled_out()
         self.rulebook = RuleBook(definition)
         self.exposure.define(definition.rules)
         self.revision, self.schema_version = event.revision, event.schema_version
@@ -423,12 +439,13 @@ class State:
             self.learners[name] = Learner(
                 self.name, name, settings, self.definition, self.schema, event.revision, position
             )
-        self._mark_challengers()
+            self.versions.follow(self.learners, Instant(position, event.at))
+        self._mark_rolled_out()
 
-    def _mark_challengers(self) -> None:
+    def _mark_rolled_out(self) -> None:
         """Let challengers learn from every reward while their rollouts are under way."""
         for name, learner in self.learners.items():
-            learner.challenges = self.traffic.is_challenger(name)
+            learner.rolled_out = self.traffic.is_challenger(name)
 
     def _encode_catalogue(self) -> None:
         self.rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
@@ -496,6 +513,7 @@ class State:
             if tally is not None and by_arm is not None:
                 tally.move(outcome)
                 by_arm.move(outcome, self.arms)
+                self.versions.settle(event.policy, position, outcome)
             self.newness.settle(outcome, self.arms)
         for learner in self._all_learners:
             if learner.learns_from(event.policy):
@@ -528,30 +546,33 @@ class State:
         given = self.definition.reward.examination
         return given if isinstance(given, list) else None
 
-    def _stage(self, position: int, event: VersionStaged, artifact: bytes | None) -> None:
-        learner = self.learners.get(event.policy)
-        if learner is None or (event.born, event.version) != learner.next_version:
-            return  # a definition came between: the version is for another head
-        if artifact is None:
-            raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
-        learner.stage(read_artifact(learner, artifact), event.watermark, position)
-
-    def _activate(self, position: int, event: VersionActivated) -> None:
-        learner = self.learners.get(event.policy)
-        if learner is None or learner.staged is None or event.born != learner.born:
+    def stage(self, position: int, event: VersionStaged, version: Version | None) -> None:
+        """Take a version as a challenger, if a policy awaits it. Raises Damaged where it is
+        missing."""
+        if (learner := self.awaits(event)) is None:
             return
-        if learner.staged.folded_to < self.position:
-            raise LogGap(f"{event.policy}/{event.version} was activated before it had caught up")
-        learner.activate(position, event.at)
+        if version is None:
+            raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
+        learner.stage(version, trained=event.training is not None)
+        self.versions.stage(position, event)
+
+    def end_gate(self, position: int, event: VersionActivated | VersionRejected) -> None:
+        """Let the challenger that the event names serve, or drop it."""
+        learner = self.learners.get(event.policy)
+        if learner is None or (challenger := learner.challenger) is None:
+            return
+        if (event.born, event.version) != (learner.born, challenger.version.number):
+            return  # it ended the gate of another head
+        if isinstance(event, VersionActivated):
+            learner.activate(position, event.at)
+        else:
+            learner.challenger = None
+        self.versions.end_gate(position, event)
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    @property
-    def staging(self) -> bool:
-        return any(learner.staged for learner in self.learners.values())
-
     def snapshot(self) -> Snapshot:
-        """Save the fold, while no version is staged, which lacks some rewards yet."""
+        """Save the fold."""
         return self.capture()()
 
     def capture(self, digest: str = "") -> Callable[[], Snapshot]:
@@ -601,6 +622,7 @@ class State:
             "attributes": dict(self.attributes),
             **self.newness.members(),
             **self.changelog.members(),
+            **self.versions.members(),
         }
         own = {name: array.copy(order="K") for name, array in arrays.items()}
 
@@ -628,7 +650,7 @@ class State:
                 ),
             )
             state.traffic = Traffic.restore(meta["traffic"])
-            state._mark_challengers()
+            state._mark_rolled_out()
             state.arms, state.attributes = meta["arms"], meta["attributes"]
             state._encode_catalogue()
             state.newness = Newness.restore(meta["came"], meta["settled"])
@@ -648,6 +670,7 @@ class State:
             for version, columns in part(arrays, "earlier.").items()
         }
         state.changelog = ChangeLog.restore(meta["changelog"], meta["changelog_dropped"])
+        state.versions = VersionRegistry.restore(meta["versions"])
         state.skips, state.log_time = list(meta["skips"]), meta["log_time"]
         state.first_at, state.erased_keys = meta["first_at"], set(meta["erased_keys"])
         (state.lost_to, state.lost_at), state.digest = meta["lost"], meta["digest"]
@@ -695,6 +718,28 @@ def changes_due(state: State, at: float) -> list[ChangeDetected]:
                     columns=[] if column is None else [column],
                     since=since,
                     schema_version=state.schema_version,
+                )
+            )
+    return due
+
+
+def gates_due(state: State, at: float) -> list[VersionActivated | VersionRejected]:
+    """Events to log for policies whose challenger is to serve, or to go."""
+    due = list[VersionActivated | VersionRejected]()
+    for learner in state.learners.values():
+        outcome, challenger = learner.gate_outcome, learner.challenger
+        if challenger is not None and outcome is not None:
+            number, seen = challenger.version.number, learner.gate_figures
+            make = VersionActivated if outcome == "serves" else VersionRejected
+            due.append(
+                make(
+                    at=at,
+                    by=AUTOMATIC,
+                    policy=learner.name,
+                    born=learner.born,
+                    version=number,
+                    gate=seen,
+                    reason=gate_sentence(number, learner.active.number, seen, outcome),
                 )
             )
     return due

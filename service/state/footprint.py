@@ -58,9 +58,8 @@ def footprint(
             heads=max(arms, heads),
         )
         numbers = 6.0 * sizes.parameters  # of the trained and the untrained net, and of one to come
-        numbers += (
-            head.numbers(sizes) * (1 + (path.removeprefix("policies.") in twins)) if head else 0.0
-        )
+        twin = path.removeprefix("policies.") in twins
+        numbers += head.numbers(sizes) * (1 + twin) if head else 0.0
         numbers += parts.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
         if kept := (
             policy.window

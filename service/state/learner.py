@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import ceil, isfinite
 from random import Random
@@ -20,6 +20,7 @@ from service.bandits.memory import Memory
 from service.bandits.net import cold_encoder
 from service.bandits.networks import Network, dropout_masks
 from service.bandits.order import DecisionOrder
+from service.bandits.reward_scale import RewardScale
 from service.bandits.rules import Scores
 from service.bandits.settings import MOST_TRIES
 from service.bandits.training_set import TrainingSet
@@ -31,6 +32,7 @@ from service.features.schema import Array, Schema
 from service.features.view import View
 from service.state.decisions import NO_FACTS, DecisionFacts
 from service.state.events import ChangeDetected, Learned, Outcome
+from service.state.version_gate import GateFigures, GateOutcome, GateSums, loss_of
 
 HISTORY = 100
 """Activations and changes that a policy remembers for display."""
@@ -41,15 +43,16 @@ did not touch."""
 
 
 @dataclass(eq=False)
-class Staged:
-    """A version that holds events up to `folded_to` and does not serve yet.
+class Challenger:
+    """A version that learns beside the one that serves, until its gate lets it serve or not.
 
-    position   of the event that staged it
+    trained   its net is a new one, which the gate compares with that of the other
+    seen      what the gate has seen
     """
 
     version: Version
-    folded_to: int
-    position: int
+    trained: bool
+    seen: GateSums
 
 
 class Learner:
@@ -60,9 +63,12 @@ class Learner:
     born_at       log position of the first
     tries         settlements of each arm of the catalogue, up to MOST_TRIES
     counted       those in this process that made an arm less untried
+    challenger    a version that learns, and does not serve yet
+    numbered      the number of the last version that was staged
+    trained_on    rewards that the last training read, also that of a version that was rejected
     changes       number of detected changes of the world
     retrain       rewards at which a training falls due because of the last change
-    challenges    it takes over traffic in a rollout, and learns from every reward meanwhile
+    rolled_out    it takes over traffic in a rollout, and learns from every reward meanwhile
     """
 
     def __init__(
@@ -84,7 +90,8 @@ class Learner:
         self.rewards = 0
         self.active = self.version(0, self._cold_encoder)
         self.active.begins = begins
-        self.staged: Staged | None = None
+        self.challenger: Challenger | None = None
+        self.numbered = self.trained_on = 0
         self.history: list[Meta] = []
         self.tries: dict[str, int] = {}
         self.counted = 0
@@ -92,7 +99,7 @@ class Learner:
         self.detector = self._new_detector() if watched else None
         self.changes = 0
         self.retrain: int | None = None
-        self.challenges = False
+        self.rolled_out = False
 
     def _new_detector(self) -> Detector:
         view = self._view
@@ -103,13 +110,16 @@ class Learner:
         """Change settings that leave the head as it is (`Kind.keeps_head`).
 
         A head that learns again missed the rewards while it was frozen: it takes corrections only
-        of those from this position on.
+        of those from this position on. A gate begins anew under another range of rewards.
         """
         if settings.learning and not self.settings.learning:
-            self.active.begins = position
+            for version in self._versions:
+                version.begins = position
+        if self.challenger is not None and limits != self.limits:
+            self.challenger.seen = GateSums()
         self._take(settings)
         self.limits = limits
-        for version in self._versions():
+        for version in self._versions:
             version.limits = limits
             version.bank = self._bank(version.number)
             version.encoder = self._masked(version.encoder, version.number)
@@ -143,13 +153,12 @@ class Learner:
 
     # -- parts ---------------------------------------------------------------------------------
 
-    def _versions(self, position: int | None = None) -> list[Version]:
-        """Return the active version, and a staged one; with a position: if it follows up to
-        there."""
-        staged = self.staged
-        if staged is None or (position is not None and staged.folded_to != position - 1):
+    @property
+    def _versions(self) -> list[Version]:
+        """The versions that learn."""
+        if self.challenger is None:
             return [self.active]
-        return [self.active, staged.version]
+        return [self.active, self.challenger.version]
 
     def _key(self, number: int) -> str:
         return f"{self._experiment}\0{self.name}\0{number}\0{self.policy.bank_seed}"
@@ -200,25 +209,32 @@ class Learner:
         )
 
     def rebuilt(
-        self, encoder: Encoder, history: TrainingSet, view: View, unseen: int | None = None
+        self,
+        encoder: Encoder,
+        history: TrainingSet,
+        view: View,
+        unseen: int | None = None,
+        of: Version | None = None,
     ) -> Version:
         """Return the next version, whose head learned a history.
 
-        encoder   of the active version, or of a net that was fitted to the history
+        encoder   of the active version, of an earlier one, or of a net that was fitted to the
+                  history
         view      whose rows the encoder sees
         unseen    first row of the history that a fitted net has not seen
+        of        the earlier version
         """
-        active, memory = self.active, history.memory
-        fitted = encoder is not active.encoder
-        version = self.version(active.number + 1, encoder)
-        version.use(view, None if fitted else active.scaled_on)
-        version.rewarded = active.rewarded
-        version.doubt = 1.0 if fitted else active.doubt
+        source, memory = of or self.active, history.memory
+        fitted = encoder is not source.encoder
+        version = self.version(self.numbered + 1, encoder)
+        version.use(view, None if fitted else source.scaled_on)
+        version.rewarded = source.rewarded
+        version.doubt = 1.0 if fitted else source.doubt
         windowed = self.settings.window is not None
         version.refold(memory, history.watermark + 1 if windowed else history.begins, unseen)
         version.order, version.without = history.order, history.without
         version.trained_to = history.watermark
-        version.rewards = history.rewards if fitted or not active.number else active.rewards
+        version.rewards = history.rewards if fitted or not source.number else source.rewards
         if version.memory is not None:
             version.memory = memory.limited(self.memory_limit)
         return version
@@ -280,17 +296,17 @@ class Learner:
 
     # -- learn ---------------------------------------------------------------------------------
 
-    def learns_from(self, policy: str, challenges: bool | None = None) -> bool:
-        """Whether it learns from the rewards of a policy's decisions. challenges: as it was then;
+    def learns_from(self, policy: str, rolled_out: bool | None = None) -> bool:
+        """Whether it learns from the rewards of a policy's decisions. rolled_out: as it was then;
         None: as it is now."""
         if policy == self.name or self.settings.learns_from == "all":
             return True
-        return self.challenges if challenges is None else challenges
+        return self.rolled_out if rolled_out is None else rolled_out
 
-    def outcomes(self, event: Learned, challenges: bool | None = None) -> list[Outcome]:
+    def outcomes(self, event: Learned, rolled_out: bool | None = None) -> list[Outcome]:
         """Return what this policy learns from an event. An arm outside the catalogue gets no head
-        of its own. challenges: as `learns_from` takes it."""
-        if not self.learns_from(event.policy, challenges):
+        of its own. rolled_out: as `learns_from` takes it."""
+        if not self.learns_from(event.policy, rolled_out):
             return []
         found = event.settled
         if not (self.policy.per_arm and any(one.inline for one in found)):
@@ -301,24 +317,24 @@ class Learner:
         return [_outside(one) if one.inline else one for one in found]
 
     def fold(self, position: int, event: Learned) -> None:
-        """Learn an event of a policy that this one `learns_from`.
-
-        A staged version learns whatever `learning` says: how far it had caught up when that
-        changed differs between processes, and its head must not."""
+        """Learn an event of a policy that this one `learns_from`."""
         found = self.outcomes(event)
         for one in found:
             if one.was is None:
                 self.rewards += 1
                 self._count_try(one)
+        if not self.settings.learning:
+            return
+        if self.challenger is not None and self._compares:
+            self._compare(self.challenger, event.decision, found)
         view = self.view
-        for version in self._versions(position):
-            if version is not self.active or self.settings.learning:
-                for decision, batch in version.in_order(event, found):
-                    # A head that is no number learns nothing any more.
-                    with suppress(NotPositiveDefinite, FloatingPointError):
-                        if self.detector and version is self.active:
-                            self._watch(self.detector, position, batch)
-                        version.fold(position, decision, batch)
+        for version in self._versions:
+            for decision, batch in version.in_order(event, found):
+                # A head that is no number learns nothing any more.
+                with suppress(NotPositiveDefinite, FloatingPointError):
+                    if self.detector and version is self.active:
+                        self._watch(self.detector, position, batch)
+                    version.fold(position, decision, batch)
         if self.detector and self.view is not view:  # its sums are in units of the old scaling
             self.detector = self._new_detector()
 
@@ -367,7 +383,7 @@ class Learner:
         columns: those that the event names, in the present schema
         """
         self.changes = event.number
-        for version in self._versions(position):
+        for version in self._versions:
             version.drop(columns, event.since, position)
         if self.detector:
             self.detector.reset(position)
@@ -375,22 +391,73 @@ class Learner:
             self.retrain = self.rewards + self.policy.training.first
         self._remember(event.at, position, change=event.stratum)
 
-    def forget(self, position: int, decisions: Collection[str]) -> None:
+    def forget(self, decisions: Collection[str]) -> None:
         """Forget single settlements of erased decisions."""
-        for version in self._versions(position):
+        for version in self._versions:
             version.forget(decisions)
 
-    def stage(self, version: Version, folded_to: int, position: int) -> None:
-        """Take a version that is to catch up; position: of the event that says so."""
-        self.staged = Staged(version, folded_to, position)
+    # -- challengers ---------------------------------------------------------------------------
+
+    def stage(self, version: Version, *, trained: bool) -> None:
+        """Take a version that holds all up to here as the challenger. trained: as in
+        `Challenger`."""
+        self.challenger = Challenger(version, trained, GateSums())
+        self.numbered = version.number
+        self.trained_on = max(self.trained_on, version.rewards)
+        if self.retrain is not None and version.rewards >= self.retrain:
+            self.retrain = None
 
     def activate(self, position: int, at: float) -> None:
-        """Serve from the staged version."""
-        assert self.staged is not None
-        self.active, self.staged = self.staged.version, None
-        if self.retrain is not None and self.active.rewards >= self.retrain:
-            self.retrain = None
+        """Serve from the challenger."""
+        assert self.challenger is not None
+        self.active, self.challenger = self.challenger.version, None
         self._remember(at, position, version=self.active.number, watermark=self.active.trained_to)
+
+    @property
+    def _compares(self) -> bool:
+        """Whether a gate compares the challenger with the version that serves: one that predicts
+        nothing yet stands behind every other."""
+        challenger, training, active = self.challenger, self.policy.training, self.active
+        predicts = active.head is not None or active.encoder.trained is not None
+        return (
+            challenger is not None
+            and challenger.trained
+            and training is not None
+            and training.gate == "progressive"
+            and predicts
+        )
+
+    @property
+    def gate_outcome(self) -> GateOutcome | None:
+        """What the gate says of the challenger; None: it is open, or there is no challenger."""
+        if self.challenger is None:
+            return None
+        return self.challenger.seen.outcome if self._compares else "serves"
+
+    @property
+    def gate_figures(self) -> GateFigures | None:
+        """What the gate has seen of the challenger; None: it has compared nothing."""
+        if self.challenger is None or not self._compares:
+            return None
+        return self.challenger.seen.figures
+
+    def _compare(self, challenger: Challenger, decision: str, found: Sequence[Outcome]) -> None:
+        """Have both versions predict the first reward of a decision of this system. The later arms
+        of a slate are no fair sample: their misses count less."""
+        versions = self._versions
+        if any(decision in version.without for version in versions):
+            return
+        for one in found:
+            if one.was is None and one.weight == 1 and one.slot <= 1 and not one.imported:
+                challenger.seen.add(*(self._loss(version, one) for version in versions))
+                return
+
+    def _loss(self, version: Version, one: Outcome) -> float:
+        """Return the loss of what a version predicts for an arm."""
+        [predicted] = version.expected(version.phi_of([one.row]), [one.arm]).tolist()
+        share = RewardScale.to_shares(self.limits)
+        log_loss = self.policy.net is not None and self.policy.net.log_loss
+        return loss_of(share(one.reward), share(predicted), log_loss=log_loss)
 
     def _remember(self, at: float, position: int, **what: int | str | None) -> None:
         self.history.append({**what, "position": position, "at": at})
@@ -404,20 +471,21 @@ class Learner:
         net = self.policy.net
         if net is None or not self.settings.learning or (net.alone and self.active.number):
             return None
-        if self.active.number == 0:
+        if not self.trained_on:
             return net.training.first
-        due = ceil(self.active.rewards * net.training.growth)
+        due = ceil(self.trained_on * net.training.growth)
         return due if self.retrain is None else min(due, self.retrain)
 
     @property
     def next_version(self) -> tuple[int, int]:
         """(born, number): they refuse a version trained under an earlier definition."""
-        return self.born, self.active.number + 1
+        return self.born, self.numbered + 1
 
     @property
     def training_due(self) -> bool:
+        """Whether a training is due: not while the version of the last one waits at its gate."""
         due = self.training_due_at
-        return due is not None and self.rewards >= due
+        return due is not None and self.challenger is None and self.rewards >= due
 
     # -- snapshots -----------------------------------------------------------------------------
 
@@ -442,8 +510,17 @@ class Learner:
         return version
 
     def dump(self) -> tuple[Meta, dict[str, Stored]]:
-        """All that the fold has changed, while nothing is staged."""
+        """All that the fold has changed."""
         meta, arrays = self.describe(self.active)
+        meta["challenger"] = None
+        if (challenger := self.challenger) is not None:
+            told, own = self.describe(challenger.version)
+            meta["challenger"] = {
+                **told,
+                "trained": challenger.trained,
+                "seen": asdict(challenger.seen),
+            }
+            arrays |= {f"challenger.{name}": array for name, array in own.items()}
         if self.detector:
             arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
         arrays["tried"] = pack_names(self.tries)
@@ -455,6 +532,8 @@ class Learner:
             "born_at": self.born_at,
             "changes": self.changes,
             "retrain": self.retrain,
+            "numbered": self.numbered,
+            "trained_on": self.trained_on,
             "history": self.history,
         }, arrays
 
@@ -463,9 +542,14 @@ class Learner:
         self.births, self.born_at = list(meta["births"]), int(meta["born_at"])
         self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])
         self.retrain, self.history = meta["retrain"], list(meta["history"])
+        self.numbered, self.trained_on = int(meta["numbered"]), int(meta["trained_on"])
         names, tries = unpack_names(arrays["tried"]), arrays["tries"].tolist()
         self.tries = dict(zip(names, tries, strict=True))
-        self.active = self.restored(meta, arrays)
+        self.active, told = self.restored(meta, arrays), meta["challenger"]
+        if told is not None:
+            version = self.restored(told, part(arrays, "challenger."))
+            seen = GateSums(**told["seen"])
+            self.challenger = Challenger(version, told["trained"], seen)
         if self.detector:
             self.detector.restore(part(arrays, "detector."))
 

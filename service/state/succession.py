@@ -53,6 +53,7 @@ def succeed(kept: Learner, fresh: Learner, position: int) -> None:
     position      of the new definition
     """
     meta, arrays = kept.dump()
+    meta |= {"challenger": None, "trained_on": kept.active.rewards}  # it has other columns
     old, new = base_meanings(kept.schema), base_meanings(fresh.schema)
     columns = places(view_meanings(kept.view), view_meanings(fresh.view))
     head, own = kept.active.head, fresh.active.head

@@ -11,11 +11,16 @@ from torch import nn
 
 from service.bandits.networks import Network
 from service.bandits.settings import Training
+from service.state.version_gate import LEAST_CHANCE
 
 Array = npt.NDArray[np.float64]
 
 WORTHWHILE = 1e-4
 """Least improvement of the validation loss that counts, as a share of the rewards' variance."""
+
+
+RIDGE = 1.0
+"""Penalty of the regression that a net is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +46,21 @@ class NetPlan:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Net that was fitted. network: features of mean square 1 over the rows; output: (w, b), a
-    column an output; unseen: the first row that no gradient came from."""
+    """Net that was fitted.
+
+    network           features of mean square 1 over the rows
+    output            (w, b), a column an output
+    validation_loss   of the net on the rows held out: squares over the rewards' variance, or a log
+                      loss
+    ridge_loss        the same of a ridge regression
+    unseen            the first row that no gradient came from
+    """
 
     network: Network
     output: tuple[Array, Array]
     passes: int
     validation_loss: float
+    ridge_loss: float
     unseen: int
 
 
@@ -83,7 +96,26 @@ def fit(
     network = Network(
         [*network.layers[:-1], (last_weight / size, last_bias / size)], plan.rectified
     )
-    return Fitted(network, (output * size * scale, bias * scale + center), *best, split)
+    ridge = _ridge_loss(x, (reward - center) / scale, weight, split, log_loss=plan.log_loss)
+    own = output * size * scale, bias * scale + center
+    return Fitted(network, own, *best, ridge, split)
+
+
+def _ridge_loss(x: Array, target: Array, weight: Array, split: int, *, log_loss: bool) -> float:
+    """Return the loss of a ridge regression with an intercept, fitted to the rows before the split,
+    on those after it; on all where none are after it."""
+    z = np.hstack([x, np.ones((len(x), 1))])
+    seen = z[:split] * weight[:split, None]
+    a = z[:split].T @ seen + RIDGE * np.eye(z.shape[1])
+    theta = np.linalg.solve(a, seen.T @ target[:split])
+    held_out = slice(split, None) if split < len(x) else slice(None)
+    predicted, told = z[held_out] @ theta, target[held_out]
+    if log_loss:
+        p = np.clip(predicted, LEAST_CHANCE, 1 - LEAST_CHANCE)
+        each = -told * np.log(p) - (1 - told) * np.log(1 - p)
+    else:
+        each = np.square(predicted - told)
+    return float(np.average(each, weights=weight[held_out]))
 
 
 class _Embeddings(nn.Module):

@@ -44,17 +44,18 @@ async def collect(
     Raises StoreUnavailable where the log does not hold them.
     """
     training: TrainingSet | None = None
-    gone, challenges = learner.active.without if without is None else frozenset(without), False
+    end = state.position
+    gone, rolled_out = learner.active.without if without is None else frozenset(without), False
     async for position, event in replay(store, state.name):
         if isinstance(event, BIRTHS) and event.revision == learner.births[0]:
             layout, settings = state.schema.layout, learner.settings
             order = DecisionOrder(layout) if learner.policy.in_order else None
             training = TrainingSet(Memory(layout, settings.window), order, position, gone)
         elif training is not None:
-            challenges = _challenges(event, learner, before=challenges)
-            _take(training, position, event, state, learner, challenges)
+            rolled_out = _is_rolled_out(event, learner, before=rolled_out)
+            _take(training, position, event, state, learner, rolled_out)
         if training is not None and (
-            position == state.position if count is None else training.rewards >= count
+            position >= end if count is None else training.rewards >= count
         ):
             training.watermark = position
             training.memory.trim()
@@ -62,7 +63,7 @@ async def collect(
     raise StoreUnavailable("the log ends before the rewards that it should hold")
 
 
-def _challenges(event: AnyEvent, learner: Learner, *, before: bool) -> bool:
+def _is_rolled_out(event: AnyEvent, learner: Learner, *, before: bool) -> bool:
     """Whether a policy learns from every reward after an event, since it is rolled out."""
     if isinstance(event, RolloutStarted) and event.plan.policy == learner.name:
         return True
@@ -77,10 +78,10 @@ def _take(
     event: AnyEvent,
     state: State,
     learner: Learner,
-    challenges: bool,
+    rolled_out: bool,
 ) -> None:
     """Take what an event says of a policy's settlements. Those that are left out count as rewards:
-    a training falls due as it would. challenges: as `Learner.learns_from` takes it."""
+    a training falls due as it would. rolled_out: as `Learner.learns_from` takes it."""
     if isinstance(event, ChangeDetected) and is_change_of(event, learner):
         training.memory.drop(state.present_columns(event), event.since)
         training.begins = max(training.begins, event.since)
@@ -91,14 +92,14 @@ def _take(
     elif not isinstance(event, Learned | Tombstone) or not state.knows(event.schema_version):
         pass
     elif isinstance(event, Learned):
-        found = learner.outcomes(state.present(event), challenges)
+        found = learner.outcomes(state.present(event), rolled_out)
         fresh = sum(one.was is None for one in found)
         training.rewards += fresh
         training.left_out += fresh if event.decision in training.without else 0
         for decision, batch in _in_order(training, event, found, learner.settings.window):
             if decision not in training.without:
                 _remember(training.memory, position, decision, batch)
-    elif learner.learns_from(event.policy, challenges):
+    elif learner.learns_from(event.policy, rolled_out):
         unseen = event.inline if learner.policy.per_arm else 0
         training.rewards += event.rewards - unseen
 

@@ -1,24 +1,30 @@
 """Follow the log; where a training is due, fit the net, rebuild the head, hand the version over.
 
-The trainer only reads the log. What it made is taken in by a service (`Admin.stage`), which folds
-the rewards that came meanwhile. A killed trainer loses nothing: training is still due.
+The trainer only reads the log. It folds the events that came while it trained into the version, so
+that a service which takes it (`Admin.stage`) has few left to fold. A killed trainer loses nothing:
+training is still due.
 """
 
 import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, isfinite
+from time import perf_counter
 
 import httpx
 import numpy as np
 import torch
+from msgspec.structs import asdict
 
-from service.errors import ConfigurationError, StoreUnavailable
+from service.bandits.version import Version
+from service.errors import ConfigurationError, LogGap, StoreUnavailable
+from service.log.catching_up import catch_up
 from service.log.reading import reading
 from service.log.replicas import Replicas
 from service.log.stores import Store
 from service.state.artifacts import pack_artifact
+from service.state.events import TrainingReport
 from service.state.fold import State
 from service.state.learner import Learner
 from service.training.fit import NetPlan, fit
@@ -28,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 TRAINER_POLL_SECONDS = 0.1
 TRAINER_RETRY_SECONDS = 1.0
-ACTIVATION_SECONDS = 30.0
+STAGING_SECONDS = 30.0
 
 
 async def run(
@@ -80,10 +86,10 @@ async def _round(store: Store, replicas: Replicas, client: httpx.AsyncClient) ->
     handed = 0
     for state in replicas.states.values():
         for learner in list(state.learners.values()):
-            if learner.training_due and not learner.staged:
-                artifact = await train(store, state, learner)
-                if artifact is not None:
-                    handed += await _hand_over(client, replicas, state, learner, artifact)
+            if learner.training_due:
+                made = await _make(store, state, learner)
+                if made is not None:
+                    handed += await _bring(client, store, replicas, state, learner, *made)
     return handed
 
 
@@ -119,6 +125,20 @@ def plan(learner: Learner) -> NetPlan:
 async def train(store: Store, state: State, learner: Learner) -> bytes | None:
     """Train the next version and return its artifact: a fitted net, and the head rebuilt in its
     features. None: all that it would learn from was erased."""
+    made = await _make(store, state, learner)
+    return None if made is None else _packed(learner, *made)
+
+
+def _packed(learner: Learner, version: Version, report: TrainingReport) -> bytes:
+    meta, arrays = learner.describe(version)
+    return pack_artifact({**meta, "training": asdict(report)}, arrays)
+
+
+async def _make(
+    store: Store, state: State, learner: Learner
+) -> tuple[Version, TrainingReport] | None:
+    """Train as `train` does; the version is not packed yet."""
+    began = perf_counter()
     history = await collect(store, state, learner, due_count(learner))
     memory, number = history.memory, learner.next_version[1]
     if not len(memory):
@@ -135,22 +155,51 @@ async def train(store: Store, state: State, learner: Learner) -> bytes | None:
         encoder = encoder.scaled(x)
     rows = len(memory)
     version = learner.rebuilt(encoder, history, view, fitted.unseen)
+    loss = fitted.validation_loss if isfinite(fitted.validation_loss) else None
+    report = TrainingReport(rows, round(perf_counter() - began, 3), loss, fitted.ridge_loss)
     logger.info(
-        "experiment %s: %s/%d trained on %d rewards in %d passes, validation loss %.4f",
+        "experiment %s: %s/%d trained on %d rewards in %d passes, validation loss %.4f (a ridge "
+        "regression: %.4f)",
         state.name,
         learner.name,
         number,
         rows,
         fitted.passes,
         fitted.validation_loss,
+        fitted.ridge_loss,
     )
-    return pack_artifact(*learner.describe(version))
+    return version, report
+
+
+async def _bring(
+    client: httpx.AsyncClient,
+    store: Store,
+    replicas: Replicas,
+    state: State,
+    learner: Learner,
+    version: Version,
+    report: TrainingReport,
+) -> bool:
+    """Fold what was logged during the training into a version, and hand it over; whether a service
+    took it. It is left where it has become another policy's, or another's version came first."""
+    await replicas.follow(0.0)
+    known = replicas.states.get(state.name)
+    if known is not state or state.learners.get(learner.name) is not learner:
+        return False
+    if learner.challenger is not None or version.number != learner.next_version[1]:
+        return False
+    try:
+        await catch_up(store, state, learner, version)
+    except LogGap as fault:
+        raise StoreUnavailable(f"what {learner.name} learns from was erased: {fault}") from fault
+    version.trained_to = state.position
+    return await _hand_over(client, replicas, state, learner, _packed(learner, version, report))
 
 
 async def _hand_over(
     client: httpx.AsyncClient, replicas: Replicas, state: State, learner: Learner, artifact: bytes
 ) -> bool:
-    """Give a version to a service and wait until the log says that it serves."""
+    """Give a version to a service and wait until the log says that it is staged."""
     path = f"/experiments/{state.name}/policies/{learner.name}/versions"
     answer = await client.post(path, content=artifact)
     if answer.status_code in (401, 403):  # to train it again would be refused again
@@ -163,9 +212,9 @@ async def _hand_over(
         await asyncio.sleep(TRAINER_RETRY_SECONDS)
         return False
     number = answer.json()["version"]
-    for _ in range(round(ACTIVATION_SECONDS / TRAINER_POLL_SECONDS)):
-        if learner.active.number >= number:
+    for _ in range(round(STAGING_SECONDS / TRAINER_POLL_SECONDS)):
+        if learner.numbered >= number:
             return True
         await replicas.follow(TRAINER_POLL_SECONDS)
-    logger.warning("%s/%d is not serving yet", learner.name, number)
+    logger.warning("%s/%d is not staged yet", learner.name, number)
     return True

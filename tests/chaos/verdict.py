@@ -105,7 +105,7 @@ async def settle_down(
         async with asyncio.timeout(within_s):
             end, digests = await _at_rest(replicas, store, http)
         state = await asyncio.to_thread(folded, store, NAME)
-        if state.staging or state.position != end:
+        if state.position != end:
             continue
         log = await read_log(store)
         if await _positions(replicas, http) == {end} == {log.end}:

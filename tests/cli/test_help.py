@@ -9,7 +9,7 @@ from service.cli.program import main
 
 PANELS = {
     "Start": ["serve", "init", "check", "apply", "history", "diff", "revert", "rollout"],
-    "Learn and compare": ["train", "verdict", "evaluate"],
+    "Learn and compare": ["train", "versions", "verdict", "evaluate"],
     "Look after the log": [
         "audit",
         "export",

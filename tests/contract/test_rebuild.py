@@ -116,7 +116,7 @@ async def activate(services: Services, found: dict[str, Rebuilt]) -> None:
     for each in found.values():
         await services.admin.stage(state_of(services), each.policy, each.artifact, "")
     for _ in range(1_000):
-        if not any(learner.staged for learner in state_of(services).learners.values()):
+        if not any(learner.challenger for learner in state_of(services).learners.values()):
             return
         await asyncio.sleep(0.01)
     pytest.fail("a version does not come to serve")

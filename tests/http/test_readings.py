@@ -37,8 +37,7 @@ def test_a_training_is_overdue_from_when_it_fell_due_until_it_is_done() -> None:
         assert overdue() == {OF_NET: 0}  # one reward of two; policies without a net are not told of
         wire.reward(wire.select(policy="net"), 0.0)
         assert [overdue()[OF_NET], overdue()[OF_NET]] == [0, 10]
-        core.log.replicas.states["shop"].learners["net"].active.number = 1  # it was done...
-        core.log.replicas.states["shop"].learners["net"].active.rewards = 2
+        core.log.replicas.states["shop"].learners["net"].trained_on = 2  # it was done...
         assert overdue() == {OF_NET: 0}
         for _ in range(2):  # ... and falls due again at twice the rewards
             wire.reward(wire.select(policy="net"), 0.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from hashlib import sha256
 from typing import Any
 from unittest import mock
 
@@ -9,6 +10,7 @@ import pytest
 
 from service.log.stores.base import Record
 from service.log.stores.memory import MemoryStore
+from service.state.artifacts import pack_artifact
 from tests.support.clock import VirtualClock, run_virtual
 from tests.support.service import Wire, expect_problem, serving
 
@@ -229,3 +231,41 @@ def test_a_snapshot_that_cannot_be_read_does_not_become_the_origin(
         wire.trim()
         assert kept(store) == (list(range(1, 9)), 0)
         assert "events are not trimmed: the checksum does not match" in caplog.text
+
+
+def rebuilt(wire: Wire) -> str:
+    """Hand a head over that was made anew, and wait until it serves; the key of its artifact."""
+    state = wire.services.log.replicas.states["shop"]
+    learner = state.learners["linucb"]
+    version = learner.version(learner.numbered + 1, learner.active.encoder)
+    version.trained_to, version.without = state.position, frozenset({"left out"})
+    content = pack_artifact(*learner.describe(version))
+    answer = wire.post("/experiments/shop/policies/linucb/versions", content=content)
+    assert answer.status_code == 202
+    wire.until(lambda: wire.policy("linucb")["staged"] is None)
+    return sha256(content).hexdigest()
+
+
+def test_the_last_five_artifacts_stay_and_older_ones_go_with_their_events(
+    clock: VirtualClock,
+) -> None:
+    """Also by a process that has not walked past these events."""
+    store = MemoryStore()
+
+    def there() -> list[bool]:
+        return [run_virtual(store.blob("shop", each)) is not None for each in artifacts]
+
+    with serving(store, retention_days=1.0, clock=clock) as wire:
+        wire.redefine(reward=SHORT, policies={"linucb": {"kind": "linucb"}})
+        artifacts = [rebuilt(wire) for _ in range(6)]
+        clock.skip(DAY_S + 3_600.0)
+        for _ in range(3):
+            wire.teach()
+            snapshot(wire)
+        wire.trim()
+        assert there() == [False, *[True] * 5]
+        assert wire.trim() == 0
+    with serving(store, retention_days=1.0, clock=clock) as wire:
+        artifacts.append(rebuilt(wire))
+        wire.trim()
+        assert there() == [False, False, *[True] * 5]

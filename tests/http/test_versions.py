@@ -1,4 +1,4 @@
-"""POST .../versions: a trained version is staged, catches up, and serves from one log position."""
+"""Trained versions over HTTP: handed over, held at a gate, listed, and called back."""
 
 import asyncio
 import hashlib
@@ -16,15 +16,18 @@ from service.bandits.encoder import Encoder
 from service.bandits.networks import Network
 from service.errors import StoreUnavailable
 from service.log.committer import RETRY_SECONDS
-from service.log.stores.base import Blob, Item, Record
+from service.log.stores.base import Blob, Erasure, Item, Record, Trim
 from service.log.stores.memory import MemoryStore
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact
 from service.state.events import VersionActivated, VersionStaged, decode_event
 from service.state.learner import Learner
+from service.state.version_gate import GateSums
 from tests.support.service import Wire, expect_problem, paths, serving
 
 NET = {"kind": "neural_ucb", "hidden": [3], "embedding": 2, "training": {"first": 4, "growth": 2}}
+REPORT = {"rewards": 4, "seconds": 1.5, "validation_loss": 0.5, "ridge_loss": 0.75}
+VERSIONS = "/experiments/shop/policies/net/versions"
 
 
 @pytest.fixture
@@ -304,7 +307,7 @@ class Patchy(MemoryStore):
         return await super().read(experiment, after, limit)
 
 
-def test_a_version_that_could_not_catch_up_is_brought_up_again() -> None:
+def test_a_version_that_could_not_catch_up_is_caught_up_once_the_log_is_back() -> None:
     store = Patchy()
     with serving(store) as wire:
         wire.redefine(policies={"net": NET})
@@ -312,7 +315,145 @@ def test_a_version_that_could_not_catch_up_is_brought_up_again() -> None:
         content = artifact(wire)
         wire.teach(1, "net")
         store.after_an_artifact = 2
-        assert hand_over(wire, content).status_code == 202
+        expect_problem(hand_over(wire, content), 503)
         wire.sleep(3 * RETRY_SECONDS)
+        wire.until(lambda: wire.policy("net")["version"] == 1)
+        assert wire.policy("net")["head"]["effective_count"] == 1
+
+
+def seen(wire: Wire) -> GateSums:
+    challenger = wire.services.log.replicas.states["shop"].learners["net"].challenger
+    assert challenger is not None
+    return challenger.seen
+
+
+def end_gate(wire: Wire, sign: float) -> None:
+    """Let the gate see a version that is better or worse by half of the range, and then a
+    reward."""
+    while seen(wire).outcome is None:
+        seen(wire).add(0.5 + sign * 0.25, 0.5 - sign * 0.25)
+    wire.teach(1, "net")
+    activated(wire)
+
+
+def listed(wire: Wire) -> list[dict[str, Any]]:
+    found = wire.get(VERSIONS)
+    assert found.status_code == 200
+    versions: list[dict[str, Any]] = found.json()["versions"]
+    return versions
+
+
+def test_a_trained_version_waits_at_its_gate_and_learns(wire: Wire) -> None:
+    wire.teach(4, "net")
+    content = artifact(wire, training=REPORT)
+    assert hand_over(wire, content).status_code == 202
+    wire.teach(3, "net")
+    status = wire.policy("net")
+    assert (status["version"], status["staged"]) == (0, 1)
+    assert (status["training_due"], status["training_due_at"]) == (False, 8)
+    assert seen(wire).settlements == 3
+    problem = expect_problem(hand_over(wire, artifact(wire, number=2)), 409)
+    assert problem["detail"] == "version 1 is still compared with the one that serves"
+    [waits] = listed(wire)
+    assert (waits["version"], waits["state"], waits["served_from"]) == (1, "challenger", None)
+    assert (waits["rewards"], waits["seconds"], waits["of"]) == (4, 1.5, None)
+    assert (waits["validation_loss"], waits["ridge_loss"]) == (0.5, 0.75)
+    assert (waits["gate"]["settlements"], waits["reason"]) == (3, "")
+    assert waits["artifact"] == hashlib.sha256(content).hexdigest()
+    end_gate(wire, 1.0)
+    [serves] = listed(wire)
+    assert (serves["state"], serves["served_until"], serves["settled"]) == ("serving", None, 0)
+    assert serves["served_from_position"] == wire.policy("net")["versions"][-1]["position"]
+    assert serves["reason"].startswith("Version 1 serves: over ")
+    assert serves["gate"]["low"] > 0
+    wire.reward(wire.select(policy="net"), 1.0)
+    wire.reward(wire.select(policy="net"), 0.0)
+    [serves] = listed(wire)
+    assert (serves["settled"], serves["mean_reward"]) == (2, 0.5)
+    low, high = serves["mean_reward_interval"]
+    assert 0 <= low < 0.5 < high <= 1
+
+
+def test_a_version_that_its_gate_rejects_never_serves(wire: Wire) -> None:
+    wire.teach(4, "net")
+    hand_over(wire, artifact(wire, training=REPORT))
+    end_gate(wire, -1.0)
+    status = wire.policy("net")
+    assert (status["version"], status["versions"], status["training_due_at"]) == (0, [], 8)
+    [rejected] = listed(wire)
+    assert (rejected["state"], rejected["served_from"]) == ("rejected", None)
+    assert rejected["reason"].startswith("Version 1 was rejected: over ")
+    changes = wire.get("/experiments/shop/changes").json()["changes"]
+    assert changes[0]["kind"] == "version_rejected"
+    assert changes[0]["by"] == "automatic"
+    assert rejected["reason"] in changes[0]["sentence"]
+    assert hand_over(wire, artifact(wire, number=2)).status_code == 202
+
+
+@pytest.mark.parametrize("report", [{}, "long", {**REPORT, "seconds": "long"}, {**REPORT, "x": 1}])
+def test_a_report_that_cannot_be_read_is_refused(wire: Wire, report: object) -> None:
+    wire.teach(4, "net")
+    problem = expect_problem(hand_over(wire, artifact(wire, training=report)), 422)
+    assert paths(problem) == ["artifact"]
+    assert listed(wire) == []
+
+
+def go_back(wire: Wire, version: int | str) -> Any:
+    return wire.post(f"{VERSIONS}/{version}/activate")
+
+
+def two_versions(wire: Wire) -> None:
+    """The first is retired, the second serves."""
+    wire.teach(4, "net")
+    for number in (1, 2):
+        assert hand_over(wire, artifact(wire, number=number)).status_code == 202
         activated(wire)
-        assert wire.policy("net")["version"] == 1
+
+
+def test_an_earlier_version_serves_again_as_the_next_one_with_all_rewards(wire: Wire) -> None:
+    two_versions(wire)
+    wire.teach(2, "net")
+    answer = go_back(wire, 1)
+    assert (answer.status_code, answer.json()) == (202, {"version": 3})
+    activated(wire)
+    status = wire.policy("net")
+    assert (status["version"], status["head"]["effective_count"]) == (3, 6)
+    third, second, first = listed(wire)
+    assert [each["state"] for each in (third, second, first)] == ["serving", "retired", "retired"]
+    assert (third["of"], third["gate"], third["rewards"]) == (1, None, first["rewards"])
+    assert second["served_until"] == third["served_from"]
+    assert second["settled"] == 2
+    learner = wire.services.log.replicas.states["shop"].learners["net"]
+    weight, _ = learner.active.encoder.trained.layers[0]  # type: ignore[union-attr]
+    assert np.array_equal(weight, np.full(weight.shape, 0.25))
+
+
+def test_a_version_that_cannot_serve_again_says_why(wire: Wire) -> None:
+    two_versions(wire)
+    assert expect_problem(go_back(wire, 2), 409)["detail"] == "version 2 serves already"
+    expect_problem(go_back(wire, 3), 404)
+    for odd in ("0", "x"):
+        expect_problem(go_back(wire, odd), 422)
+    expect_problem(wire.post("/experiments/shop/policies/best/versions/1/activate"), 404)
+    wire.teach(2, "net")
+    hand_over(wire, artifact(wire, number=3, training=REPORT))
+    assert "waits at its gate" in expect_problem(go_back(wire, 3), 409)["detail"]
+    assert "version 3 is still" in expect_problem(go_back(wire, 1), 409)["detail"]
+    end_gate(wire, -1.0)
+    first = listed(wire)[-1]["artifact"]
+    wire.run(wire.services.store.erase("shop", Erasure(blobs=[first])))
+    assert "its artifact is gone" in expect_problem(go_back(wire, 1), 409)["detail"]
+    assert go_back(wire, 3).status_code == 202  # the rejected one, if somebody wants it
+    activated(wire)
+    wire.redefine(policies={"net": {**NET, "hidden": [4]}, "linucb": {"kind": "linucb"}})
+    assert [each["state"] for each in listed(wire)] == ["retired", "rejected", *["retired"] * 2]
+    assert "started anew" in expect_problem(go_back(wire, 2), 409)["detail"]
+
+
+def test_a_version_cannot_serve_again_on_a_log_that_was_trimmed(wire: Wire) -> None:
+    two_versions(wire)
+    replica = wire.services.log.replicas.by_name["shop"]
+    origin = wire.run(wire.services.log.snapshots.save_origin(replica))
+    wire.run(wire.services.store.trim("shop", Trim(origin, 0, 0.0), 1_000))
+    detail = expect_problem(go_back(wire, 1), 409)["detail"]
+    assert "the log no longer holds the beginning of net's head" in detail

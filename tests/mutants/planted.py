@@ -74,9 +74,9 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/replica.py",
-                "            self.state.apply(position, event, artifact)\n",
+                "            self.state.apply(position, event, version)\n",
                 "            if self.recovered or position != self.snapshot_position + 1 or position == 1:\n"
-                "                self.state.apply(position, event, artifact)\n"
+                "                self.state.apply(position, event, version)\n"
                 "            self.state.position = position\n",
             )
         ],
@@ -854,5 +854,32 @@ MUTANTS: Final = (
             )
         ],
         ["tests/unit/test_finite.py"],
+    ),
+    Mutant(
+        "a positive mean lets a version serve at any time after 500 rewards",
+        [
+            Edit(
+                "service/state/version_gate.py",
+                "self.settlements == FIRST_LOOK",
+                "self.settlements >= FIRST_LOOK",
+            )
+        ],
+        ["tests/unit/test_version_gate.py"],
+    ),
+    Mutant(
+        "a version misses what came before it was staged",
+        [
+            Edit(
+                "service/log/catching_up.py",
+                "            state.catch_up(learner, version, position, one, gone)\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_left_behind.py"],
+    ),
+    Mutant(
+        "a snapshot forgets the version at its gate",
+        [Edit("service/state/learner.py", "        if told is not None:\n", "        if False:\n")],
+        ["tests/unit/test_version_gate.py"],
     ),
 )

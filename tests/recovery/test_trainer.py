@@ -37,11 +37,12 @@ def test_a_killed_trainer_is_replaced_and_the_version_comes(tmp_path: Path) -> N
         [first] = eventually(lambda: children(serving.pid))
         os.kill(first, signal.SIGKILL)
         play(serving, FIRST)
-        status = eventually(lambda: (s := serving.get(POLICY))["version"] == 1 and s)
+        status = eventually(lambda: (s := serving.get(POLICY))["staged"] == 1 and s)
         [second] = children(serving.pid)
         assert second != first
-        assert status["trained_to"] == status["versions"][0]["watermark"]
-        assert status["versions"][0]["position"] > status["trained_to"]
+        [version] = serving.get(f"{POLICY}/versions")["versions"]
+        assert (version["state"], version["rewards"]) == ("challenger", FIRST)
+        assert version["staged_position"] > version["trained_to"]
         assert not status["training_due"]
         assert status["training_due_at"] == 2 * FIRST
 

@@ -10,7 +10,7 @@ from service.errors import Damaged
 from service.log.log import Log
 from service.state.artifacts import read_meta
 from service.state.events import AnyEvent, Learned, VersionStaged, decode_event, encode_event
-from service.state.fold import State
+from service.state.fold import State, gates_due
 from tests.simulation.disk import Disk
 from tests.simulation.fences import Fences
 from tests.simulation.ledger import Ledger
@@ -35,7 +35,7 @@ class Audit:
         self.records: Records = []
         self.state = State(NAME)
         self._fences = Fences()
-        self._digests: dict[int, str | None] = {}
+        self._digests: dict[int, str] = {}
         self._decoded: Records = []
         self._replayed = State(NAME)
         self._restored: dict[bytes, State] = {}
@@ -76,8 +76,9 @@ class Audit:
     def _check_live(self, state: State) -> None:
         """A process that has folded up to a position is, bit for bit, the fold up to there."""
         assert state.position <= len(self.records), "a process is ahead of the log"
-        if state.position and (expected := self._digests[state.position]):
-            assert digest(state) in (expected, None), f"another fold of {state.position} events"
+        if state.position:
+            expected = self._digests[state.position]
+            assert digest(state) == expected, f"another fold of {state.position} events"
 
     def _check_snapshots(self) -> None:
         for snapshot in self._disk.kept_snapshots(NAME):
@@ -93,7 +94,7 @@ class Audit:
         logs = [process.services.log for process in processes if process.services]
         states = [own.state for log in logs if (own := log.replicas.by_name.get(NAME))]
         written = self._disk.length(NAME)
-        return all(state.position == written and not state.staging for state in states)
+        return all(state.position == written and not _waits(state) for state in states)
 
     def check_calm(self, processes: Iterable[Process], now: float) -> None:
         """Everyone has read the log, agrees with its bytes folded anew, and with callers."""
@@ -117,7 +118,7 @@ class Audit:
         assert not log.committer.degraded, "the log is back, and a process does not write"
         state = log.replicas.by_name[NAME].state
         assert state.position == len(self.records), f"{state.position} of {len(self.records)} read"
-        assert not state.staging, "a staged version never came to serve"
+        assert not _waits(state), "a staged version never came to serve"
 
     def _check_totals(self, state: State) -> None:
         totals = self._ledger.totals()
@@ -137,6 +138,10 @@ class Audit:
                 assert bits(recovered) == whole, "snapshot and tail are not replay"
 
 
-def digest(state: State) -> str | None:
-    """None while a version is staged: how far that has caught up differs from one to another."""
-    return None if state.staging else hashlib.sha256(contents(state)).hexdigest()
+def _waits(state: State) -> bool:
+    """Whether a gate is to end."""
+    return bool(gates_due(state, 0.0))
+
+
+def digest(state: State) -> str:
+    return hashlib.sha256(contents(state)).hexdigest()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import count
 from unittest import mock
 
+from service.bandits.version import Version
 from service.log.replica import Committed, Replica
 from service.log.stores.base import (
     Append,
@@ -62,11 +63,10 @@ def snapshot_without_position_check() -> Patch:
     async def save(self: Snapshots, replica: Replica) -> None:
         position = replica.state.position
         await asyncio.sleep(A_WHILE_S)
-        if not replica.state.staging:
-            folded, replica.state.position = replica.state.position, position
-            payload = replica.state.snapshot().payload
-            replica.state.position = folded
-            await self._store.put(replica.name, Snapshot(position, payload))
+        folded, replica.state.position = replica.state.position, position
+        payload = replica.state.snapshot().payload
+        replica.state.position = folded
+        await self._store.put(replica.name, Snapshot(position, payload))
         replica.snapshot_position = position
         self._under_way.discard(replica.name)
 
@@ -100,9 +100,9 @@ def fold_that_skips_a_gap() -> Patch:
     """A process folds what it wrote, though others wrote before it what it has not read."""
     right = State.apply
 
-    def apply(self: State, position: int, event: AnyEvent, artifact: bytes | None = None) -> None:
+    def apply(self: State, position: int, event: AnyEvent, version: Version | None = None) -> None:
         self.position = position - 1
-        right(self, position, event, artifact)
+        right(self, position, event, version)
 
     async def fold_own(self: Replica, events: Sequence[Committed], began: float) -> None:
         for committed in events:

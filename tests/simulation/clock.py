@@ -11,6 +11,7 @@ from unittest import mock
 
 import service.manage.retention
 from service.log.replay import Pace
+from service.state import version_gate
 from tests.support.clock import EPOCH, VirtualClock, VirtualLoop
 
 MOST_SKEW_S = 60.0
@@ -18,6 +19,9 @@ MOST_SKEW_S = 60.0
 
 MARGIN_S = 300.0
 """Marks are forgotten so long after log time has passed their `keep_until`."""
+
+FIRST_LOOK, LAST_LOOK = 3, 8
+"""Settlements after which the gate of a version looks at a positive mean, and ends."""
 
 
 class Owner(Protocol):
@@ -85,7 +89,7 @@ def skew_of_owner() -> float:
 
 @contextmanager
 def injected(rng: Random) -> Iterator[None]:
-    """Long work makes way for other tasks by chance, and marks are forgotten sooner."""
+    """Long work makes way for other tasks by chance, marks are forgotten and gates end sooner."""
     passed = 0.0
 
     def stopwatch() -> float:
@@ -96,5 +100,6 @@ def injected(rng: Random) -> Iterator[None]:
     with (
         mock.patch.object(Pace, "stopwatch", staticmethod(stopwatch)),
         mock.patch.object(service.manage.retention, "MARGIN_S", MARGIN_S),
+        mock.patch.multiple(version_gate, FIRST_LOOK=FIRST_LOOK, LAST_LOOK=LAST_LOOK),
     ):
         yield

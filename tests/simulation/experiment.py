@@ -2,7 +2,12 @@
 
 from typing import Any
 
+from msgspec.structs import asdict
+
 from service.definition.experiment import Definition
+from service.state import codec
+from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact
+from service.state.events import TrainingReport
 from tests.unit.folding import Log, shop
 
 WAIT_S, ACCEPT_S = 40.0, 120.0
@@ -37,10 +42,17 @@ def definition_of(aggregation: str, revision: int = 0) -> Definition:
     return Definition.model_validate(shop(**policies) | {"reward": reward})
 
 
+def reported(artifact: bytes) -> bytes:
+    """The artifact with the trainer's report, which has a gate compare it."""
+    meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
+    report = TrainingReport(meta["version_rewards"], 0.0, 1.0, 1.0)
+    return pack_artifact({**meta, "training": asdict(report)}, arrays)
+
+
 class Training(Log):
     """A trainer's work on a log, without the handing over."""
 
     artifact = b""
 
-    def hand_over(self, policy: str, artifact: bytes) -> None:
-        self.artifact = artifact
+    def hand_over(self, policy: str, artifact: bytes, *, gated: bool = False) -> None:
+        self.artifact = reported(artifact) if gated else artifact

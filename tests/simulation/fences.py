@@ -4,17 +4,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.bandits.kinds import KINDS
-from service.state.events import AnyEvent, ExperimentDefined, VersionActivated, VersionStaged
+from service.state.events import (
+    AnyEvent,
+    ExperimentDefined,
+    VersionActivated,
+    VersionRejected,
+    VersionStaged,
+)
 from service.state.fold import State
 
 
 @dataclass
 class Fence:
-    """Of one policy. staged: number and watermark of what is on its way."""
+    """Of one policy. numbered: of the last version that was staged; staged: number and watermark
+    of what waits at its gate."""
 
     head: dict[str, Any]
     born: int
     number: int = 0
+    numbered: int = 0
     trained_to: int = 0
     staged: tuple[int, int] | None = None
 
@@ -37,14 +45,16 @@ class Fences:
             fence = self.of[event.policy]
             said = (meta["born"], meta["version"], meta["trained_to"])
             assert said == (event.born, event.version, event.watermark), "another artifact"
-            if (event.born, event.version) == (fence.born, fence.number + 1):
+            if (event.born, event.version) == (fence.born, fence.numbered + 1):
                 assert fence.staged is None, f"{event.policy}/{event.version} was staged twice"
-                fence.staged = event.version, event.watermark
-        elif isinstance(event, VersionActivated):
+                fence.staged, fence.numbered = (event.version, event.watermark), event.version
+        elif isinstance(event, VersionActivated | VersionRejected):
             fence = self.of[event.policy]
             if event.born == fence.born and fence.staged:
                 assert event.version == fence.staged[0]
-                (fence.number, fence.trained_to), fence.staged = fence.staged, None
+                if isinstance(event, VersionActivated):
+                    fence.number, fence.trained_to = fence.staged
+                fence.staged = None
 
     def check(self, state: State) -> None:
         """A version of another head, or a number that is not the next one, never serves."""
@@ -55,5 +65,5 @@ class Fences:
             assert serves == (fence.number, fence.trained_to), (
                 f"{name} serves {serves}: a stale one"
             )
-            staged = learner.staged and learner.staged.version.number
+            staged = learner.challenger and learner.challenger.version.number
             assert staged == (fence.staged and fence.staged[0]), f"{name} has staged {staged}"

@@ -248,9 +248,11 @@ class World:
 
     def train(self, rng: Random) -> None:
         """Work on the log as it is; what comes of it may be handed over much later, or never."""
-        if self.audit.records and not self.audit.state.staging:
+        if self.audit.records and not any(
+            learner.challenger for learner in self.audit.state.learners.values()
+        ):
             training = Training(self.audit.records, self.audit.state)
-            training.stage(TRAINED, lag=rng.choice((0, 3)))
+            training.stage(TRAINED, lag=rng.choice((0, 3)), gated=rng.random() < 0.7)
             self._artifacts.append(training.artifact)
 
     def hand_over(self, rng: Random) -> None:

@@ -59,6 +59,7 @@ class FakeService:
         self.decided: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.first_training, self.polls_to_train = first_training, polls_to_train
         self.due_at: dict[tuple[str, str], int] = {}
+        self.staged: int | None = None
         self.polls: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.selected: list[Json] = []
         self.served: list[tuple[str, str]] = []
@@ -147,10 +148,13 @@ class FakeService:
             "name": policy,
             "head": head,
             "version": 0,
+            "staged": self.staged,
             "decisions": self.decided[key],
             "rewards": self.counts[key],
             "training_due_at": due_at,
-            "training_due": due_at is not None and self.counts[key] >= due_at,
+            "training_due": due_at is not None
+            and self.staged is None
+            and self.counts[key] >= due_at,
         }
 
     def _select(self, body: Json) -> httpx.Response:

@@ -119,6 +119,15 @@ def test_waiting_polls_only_while_a_version_is_due(tmp_path: Path) -> None:
     assert summary(load(tmp_path / "free"))["waited_for_training"] is False
 
 
+def test_a_version_at_its_gate_is_not_waited_for(tmp_path: Path) -> None:
+    """Due at 40 while one is at its gate until the end: a look there, and one at 140."""
+    service = FakeService(first_training=40)
+    service.staged = 1
+    run = play(service, run_of(policies=("neural_ucb",), visits=150), tmp_path, patience_s=0.0)
+    assert service.polls["e", "neural_ucb"] == 3
+    assert run.training_timeouts == 0
+
+
 def test_a_version_that_never_comes_is_given_up_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from service.bandits.version import Version
 from service.decide.scoring import decide
 from service.definition.experiment import Definition
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
+from service.state.artifacts import read_artifact
 from service.state.events import (
     ExperimentDefined,
     Outcome,
@@ -122,10 +124,10 @@ class Shop:
     state: State
     log: list[Append]
 
-    def write(self, event: Any, artifact: bytes | None = None) -> None:
+    def write(self, event: Any, version: Version | None = None) -> None:
         position = self.state.position + 1
         self.log.append(Append("shop", encode_event(event), {str(position): ""}))
-        self.state.apply(position, event, artifact)
+        self.state.apply(position, event, version)
 
     def events(self) -> list[Any]:
         return [decode_event(entry.payload) for entry in self.log]
@@ -164,7 +166,7 @@ class Shop:
         staged = VersionStaged(
             **version, artifact="", size=0, watermark=self.state.position, rewards=learner.rewards
         )
-        self.write(staged, artifact)
+        self.write(staged, read_artifact(learner, artifact))
         self.write(VersionActivated(**version))
 
 

@@ -15,12 +15,11 @@ from service.analysis.sequences import (
     ConfidenceSequence,
     Terms,
     counted,
-    log_evidence,
-    radius,
     sum_of_squares,
     terms,
 )
 from service.analysis.verdict import ALPHA, LEAST_UNITS, effective_units
+from service.bandits.boundary import log_evidence, radius
 
 pytestmark = pytest.mark.statistics
 

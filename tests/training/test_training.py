@@ -3,17 +3,22 @@
 import asyncio
 from typing import get_args
 
+import httpx
 import pytest
 import torch
 
 from service.bandits.heads import Head
 from service.bandits.heads.gradient import Form
 from service.errors import StoreUnavailable
-from service.state.artifacts import read_artifact
-from service.state.events import Expired
+from service.log.replicas import Replicas
+from service.log.stores.base import Append
+from service.log.stores.memory import MemoryStore
+from service.state.artifacts import read_artifact, read_meta, report_of
+from service.state.events import Expired, encode_event
 from service.state.fold import State
 from service.training.settlements import TrainingSet
-from service.training.trainer import due_count, train
+from service.training.trainer import _bring, _make, due_count, train
+from tests.support.clock import run_virtual
 from tests.unit.folding import TRAINED, Log, bits, collected, replay, shop, store_of, trainable
 
 pytestmark = pytest.mark.process
@@ -177,7 +182,7 @@ def test_an_artifact_is_accepted_and_its_head_holds_what_was_learned(more: dict)
     log.activate("p")
     if not static:
         expect_counts(version.head, learner.active.head, more)
-    assert bits(replay(log.records, eager=True)) == bits(log.state)
+    assert bits(replay(log.records)) == bits(log.state)
     assert bits(State.restore(log.state.snapshot())) == bits(log.state)
 
 
@@ -198,3 +203,70 @@ def expect_counts(trained: Head | None, active: Head | None, more: dict) -> None
         assert counts == pytest.approx((held[16], held[20]))
     else:
         assert counts == ((5, 5) if "window" in more else (16, 20))
+
+
+def test_what_came_meanwhile_is_folded_into_a_version_before_it_is_handed_over() -> None:
+    """Five rewards during the training: the service has none left to fold. The net knows the four
+    that it fell due at."""
+    log, handed = trainable(), list[bytes]()
+    rewarded(log, 4)
+    few = len(log.records)
+    rewarded(log, 5)
+    entries = [
+        Append("shop", encode_event(event), {f"{number}": ""})
+        for number, (event, _) in enumerate(log.records)
+    ]
+
+    def taken(request: httpx.Request) -> httpx.Response:
+        handed.append(request.read())
+        return httpx.Response(409, json={})
+
+    async def train_and_bring() -> bool:
+        store = MemoryStore()
+        await store.commit(entries[:few])
+        replicas = Replicas(store)
+        await replicas.follow(0.0)
+        state = replicas.states["shop"]
+        learner = state.learners["p"]
+        made = await _make(store, state, learner)
+        assert made is not None
+        await store.commit(entries[few:])
+        transport = httpx.MockTransport(taken)
+        async with httpx.AsyncClient(base_url="http://a", transport=transport) as client:
+            return await _bring(client, store, replicas, state, learner, *made)
+
+    assert not run_virtual(train_and_bring())
+    learner = log.state.learners["p"]
+    version = read_artifact(learner, handed[0])
+    assert (version.trained_to, version.rewards) == (len(log.records), 4)
+    assert version.head is not None
+    assert version.head.health().effective_count == 9
+    report = report_of(read_meta(handed[0]))
+    assert report is not None
+    assert (report.rewards, report.seconds >= 0) == (4, True)
+
+
+def test_a_version_of_a_policy_that_was_defined_anew_is_left() -> None:
+    log = trainable()
+    rewarded(log, 4)
+    few = len(log.records)
+    log.reset("p")
+    entries = [
+        Append("shop", encode_event(event), {f"{number}": ""})
+        for number, (event, _) in enumerate(log.records)
+    ]
+
+    async def train_and_bring() -> bool:
+        store = MemoryStore()
+        await store.commit(entries[:few])
+        replicas = Replicas(store)
+        await replicas.follow(0.0)
+        state = replicas.states["shop"]
+        learner = state.learners["p"]
+        made = await _make(store, state, learner)
+        assert made is not None
+        await store.commit(entries[few:])
+        async with httpx.AsyncClient(base_url="http://a") as client:
+            return await _bring(client, store, replicas, state, learner, *made)
+
+    assert not run_virtual(train_and_bring())

@@ -75,13 +75,15 @@ async def visit(services: Services, number: int) -> None:
             await services.settlements.reward(RewardRequest(answer.token, rewards=rewards))
 
 
-def artifact(learner: Learner, position: int) -> bytes:
-    """A version with a net of random weights and an empty head."""
+def artifact(learner: Learner, position: int, *, trained: bool = False) -> bytes:
+    """A version with a net of random weights and an empty head. trained: a gate compares it."""
     network = cold_network([learner.view.width, 4, 2], "another net")
     encoder = learner.trained(network, (np.full((2, 1), 0.5), np.zeros(1)))
-    version = learner.version(learner.active.number + 1, encoder)
+    version = learner.version(learner.next_version[1], encoder)
     version.trained_to, version.rewards = position, learner.rewards
-    return pack_artifact(*learner.describe(version))
+    meta, arrays = learner.describe(version)
+    report = {"rewards": 1, "seconds": 0.0, "validation_loss": 1.0, "ridge_loss": 1.0}
+    return pack_artifact(meta | ({"training": report} if trained else {}), arrays)
 
 
 async def first_day(services: Services) -> None:
@@ -93,7 +95,7 @@ async def first_day(services: Services) -> None:
     learner = state.learners["neural"]
     await services.admin.stage(state, "neural", artifact(learner, state.position), "")
     await visit(services, 3)
-    while learner.staged:
+    while learner.challenger:
         await services.log.replicas.follow(0.01)
     await visit(services, 4)
     await services.admin.remove_arm(state, "bed2", "")

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from service.bandits.heads import digest
 from service.bandits.networks import Network, cold_network
+from service.bandits.version import Version
 from service.definition.experiment import Definition
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
 from service.state import codec
-from service.state.artifacts import pack_artifact, read_meta
+from service.state.artifacts import pack_artifact, read_artifact, read_meta
 from service.state.events import (
     AnyEvent,
     ArmPatched,
@@ -34,12 +35,13 @@ from service.state.events import (
     RolloutStarted,
     RolloutStepped,
     TrafficChanged,
+    TrainingReport,
     VersionActivated,
+    VersionRejected,
     VersionStaged,
     encode_event,
 )
 from service.state.fold import State, is_change_of
-from service.state.learner import Learner
 from service.state.rollout import NO_READING, RolloutPlan, RolloutStep
 from service.training.settlements import TrainingSet, collect
 from tests.support.clock import run_virtual
@@ -220,13 +222,14 @@ class Log:
         self.write(event)
         return event
 
-    def stage(self, policy: str, lag: int = 0) -> None:
-        """A version whose head was rebuilt up to `lag` events ago, by a net of random weights."""
+    def stage(self, policy: str, lag: int = 0, *, gated: bool = False) -> None:
+        """A version whose head was rebuilt up to `lag` events ago, by a net of random weights.
+        gated: its gate compares it with the one that serves."""
         learner = self.state.learners[policy]
         net = learner.policy.net
         assert net is not None
         watermark = max(1, len(self.records) - lag)
-        number = learner.active.number + 1
+        number = learner.numbered + 1
         features = [] if net.rectified else [net.embedding]
         sizes = [learner.view.width, *net.hidden, *features]
         rng = np.random.default_rng(len(self.records))
@@ -255,9 +258,9 @@ class Log:
                 version.fold(position, event.decision, outcomes)
             elif is_change_of(event, learner):
                 version.drop(event.columns, event.since, position)
-        self.hand_over(policy, pack_artifact(*learner.describe(version)))
+        self.hand_over(policy, pack_artifact(*learner.describe(version)), gated=gated)
 
-    def hand_over(self, policy: str, artifact: bytes) -> None:
+    def hand_over(self, policy: str, artifact: bytes, *, gated: bool = False) -> None:
         """As the trainer hands a version over."""
         meta = read_meta(artifact)
         staged = VersionStaged(
@@ -269,6 +272,7 @@ class Log:
             size=0,
             watermark=meta["trained_to"],
             rewards=meta["version_rewards"],
+            training=TrainingReport(meta["version_rewards"], 0.0, 1.0, 1.0) if gated else None,
         )
         self.write(staged, artifact)
 
@@ -290,8 +294,13 @@ class Log:
 
     def activate(self, policy: str) -> None:
         learner = self.state.learners[policy]
-        number = learner.active.number + 1
+        number = learner.numbered
         self.write(VersionActivated(at=0.0, policy=policy, born=learner.born, version=number))
+
+    def reject(self, policy: str) -> None:
+        learner = self.state.learners[policy]
+        number = learner.numbered
+        self.write(VersionRejected(at=0.0, policy=policy, born=learner.born, version=number))
 
 
 def opened(policy: dict[str, Any]) -> Log:
@@ -301,37 +310,39 @@ def opened(policy: dict[str, Any]) -> Log:
     return log
 
 
-def catch_up(state: State, learner: Learner, records: list[Any]) -> None:
-    while (staged := learner.staged) and staged.folded_to < state.position:
-        earlier = [event for event, _ in records[staged.folded_to : staged.position - 1]]
-        erased = [event for event in earlier if isinstance(event, Erased)]
-        gone = {position for event in erased for position in event.positions}
-        position = staged.folded_to + 1
-        state.catch_up(learner, position, records[position - 1][0], gone)
+def staged_by(state: State, event: VersionStaged, artifact: bytes, records: Any) -> Version | None:
+    """The version that the next event stages, caught up from these records."""
+    learner = state.awaits(event)
+    if learner is None:
+        return None
+    version = read_artifact(learner, artifact)
+    later = list(enumerate(records[: state.position], 1))[version.trained_to :]
+    erased = [event for _, (event, _) in later if isinstance(event, Erased)]
+    gone = {position for event in erased for position in event.positions}
+    for position, (each, _) in later:
+        state.catch_up(learner, version, position, each, gone)
+    return version
 
 
-def step(state: State, records: list[Any], *, eager: bool = False) -> None:
-    """Fold the next record. eager: staged versions catch up at once, else when they have to."""
+def step(state: State, records: list[Any]) -> None:
+    """Fold the next record."""
     event, artifact = records[state.position]
-    if isinstance(event, VersionActivated) and event.policy in state.learners:
-        catch_up(state, state.learners[event.policy], records)
-    state.apply(state.position + 1, event, artifact)
-    if eager:
-        for learner in state.learners.values():
-            catch_up(state, learner, records)
+    version = None
+    if isinstance(event, VersionStaged) and artifact is not None:
+        version = staged_by(state, event, artifact, records)
+    state.apply(state.position + 1, event, version)
 
 
 def replay(
     records: list[Any],
     start: State | None = None,
     *,
-    eager: bool = False,
     watch: Callable[[State], None] = lambda state: None,
 ) -> State:
     """Fold records from a state on, or from the beginning; `watch` sees every state."""
     state = start or State("shop")
     while state.position < len(records):
-        step(state, records, eager=eager)
+        step(state, records)
         watch(state)
     return state
 

@@ -111,6 +111,8 @@ def written() -> tuple[Log, Snapshot]:
     for policy in ("neural", "ensemble", "static"):
         log.stage(policy, lag=3)
         log.activate(policy)
+    log.stage("neural", lag=2, gated=True)
+    log.reject("neural")
     log.write(Leased(at=7_200.0, rule="few", process="a", asked={"toy1": 5}))
     shown = [("a", 7_250.0, {"few": ["toy1"]}), ("b", 7_260.0, {"few": list[str]()})]
     log.write(Exposed(at=7_260.0, decisions=shown))

@@ -204,7 +204,7 @@ def test_a_version_staged_before_a_change_forgets_it_while_it_catches_up(lag: in
     assert not stale.any()
     assert 30 < len(memory) < 70
     expect_same(head(log), fresh_over_memory(log))
-    assert bits(replay(log.records, eager=True)) == bits(log.state)
+    assert bits(replay(log.records)) == bits(log.state)
 
 
 @pytest.mark.process
@@ -258,7 +258,7 @@ def test_a_training_builds_the_head_from_more_than_the_memory_holds(
     assert version.begins == 20
     log.hand_over("p", artifact)
     log.activate("p")
-    assert bits(replay(log.records, eager=True)) == bits(log.state)
+    assert bits(replay(log.records)) == bits(log.state)
     before = head_of(log.state, "p")
     log.correct(log.settled[0], 0.25)
     assert head_of(log.state, "p") == before

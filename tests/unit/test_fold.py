@@ -189,7 +189,7 @@ def test_a_reset_starts_the_head_anew_and_nothing_else() -> None:
     assert head_of(log.state, "other") == other
     assert vars(log.state.reward_sums["p"]) == tally
     log.write(staged, artifact)
-    assert learner.staged is None
+    assert learner.challenger is None
     log.correct(log.settled[0], 0.5)
     assert head_of(log.state, "p") == head_of(fresh.state, "p")
     with pytest.raises(StoreUnavailable):

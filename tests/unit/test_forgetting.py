@@ -197,7 +197,7 @@ def test_a_version_that_catches_up_decays_as_if_it_had_always_served(kind: str, 
     expect_batch(log, weighted(log, 3, 0.9**3))
     visits(log, 20, seed=2)
     expect_batch(log, weighted(log, 3, 0.9**3))
-    assert bits(replay(log.records, eager=True)) == bits(log.state)
+    assert bits(replay(log.records)) == bits(log.state)
 
 
 @pytest.mark.process

@@ -7,13 +7,14 @@ from unittest import mock
 import pytest
 
 from service.bandits.heads import digest
-from service.errors import Conflict
+from service.errors import Conflict, LogGap
 from service.http.services import Services
-from service.log.presence import ALIVE_SECONDS, BARRIER_SECONDS, Presence
+from service.log.presence import ALIVE_SECONDS, Presence
 from service.log.replica import Replica
 from service.log.replicas import Replicas
-from service.log.stores.base import Record, Trim
+from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
+from service.manage import admin
 from service.settings import Settings
 from service.state.artifacts import pack_artifact
 from service.state.decisions import decode_decision
@@ -23,7 +24,7 @@ from tests.support.clock import run_virtual
 from tests.support.scenarios import Scenario, Test, as_test, virtual
 from tests.support.service import virtual_services
 from tests.unit.audited import artifact, define, state_of, visit
-from tests.unit.folding import shop
+from tests.unit.folding import contents, shop
 
 POLICIES: dict[str, Any] = {
     "linucb": {"kind": "linucb"},
@@ -80,7 +81,6 @@ async def erase(services: Services, first: int) -> None:
 async def trim(store: MemoryStore, services: Services, kept: int = 0) -> int:
     """Trim the log but for its last events; an origin stands for all of it."""
     origin = await services.log.snapshots.save_origin(services.log.replicas.by_name["shop"])
-    assert origin is not None
     await store.trim("shop", Trim(origin - kept, 0, 0.0), 1_000)
     return origin
 
@@ -156,6 +156,95 @@ async def test_a_version_trained_on_what_was_erased_since_is_refused() -> None:
 
 
 @with_a_service
+async def test_a_version_that_lacks_too_many_events_is_refused(
+    store: MemoryStore, services: Services
+) -> None:
+    for number in range(3):
+        await visit(services, number)
+    state = state_of(services)
+    learner, behind = state.learners["net"], state.position - 2
+    packed = artifact(learner, 2)
+    with (
+        mock.patch.object(admin, "MOST_BEHIND", behind - 1),
+        pytest.raises(Conflict, match=f"lacks {behind} events, and may lack {behind - 1}"),
+    ):
+        await services.admin.stage(state, "net", packed, "")
+    with mock.patch.object(admin, "MOST_BEHIND", behind):
+        assert await services.admin.stage(state, "net", packed, "") == 1
+
+
+@virtual
+async def test_a_version_is_caught_up_at_one_position_in_every_process() -> None:
+    """It lacks four events where it is staged. A process beside, one that starts later, and one
+    that starts from a snapshot hold the same heads and sums."""
+    store = Shared()
+    first, second = await start(store), await start(store)
+    await define(first, shop(**POLICIES))
+    await visit(first, 0)
+    await visit(first, 1)
+    state = state_of(first)
+    learner = state.learners["net"]
+    packed = artifact(learner, state.position - 4, trained=True)
+    assert await first.admin.stage(state, "net", packed, "") == 1
+    with pytest.raises(Conflict, match="version 1 is still compared"):
+        await first.admin.stage(state, "net", artifact(learner, state.position), "")
+    await visit(first, 2)
+    assert learner.challenger is not None
+    assert 1 < learner.challenger.version.settled < learner.active.settled
+    await first.log.snapshots.save(first.log.replicas.by_name["shop"])
+    await visit(first, 3)
+    from_snapshot = (await replicas_of(store)).states["shop"]
+    kept = store._experiments["shop"]
+    kept.snapshots = {}
+    from_start = (await replicas_of(store)).states["shop"]
+    await second.log.replicas.follow(0.0)
+    assert contents(state_of(second)) == contents(state)
+    assert contents(from_snapshot) == contents(from_start) == contents(state)
+    await first.log.close()
+    await second.log.close()
+
+
+@with_a_service
+async def test_an_erasure_keeps_the_version_at_its_gate(
+    store: MemoryStore, services: Services
+) -> None:
+    """Its artifact is gone, with all that it lacked where it was staged: the origin holds it."""
+    await visit(services, 0)
+    state = state_of(services)
+    learner = state.learners["net"]
+    await services.admin.stage(state, "net", artifact(learner, 2, trained=True), "")
+    await visit(services, 1)
+    await erase(services, 2)
+    await visit(services, 2)
+    found = (await replicas_of(store)).states["shop"]
+    assert found.learners["net"].challenger is not None
+    assert contents(found) == contents(state)
+
+
+@with_a_service
+async def test_a_log_that_lacks_what_a_version_lacks_is_no_log_to_stage_it_on(
+    store: MemoryStore, services: Services
+) -> None:
+    await visit(services, 0)
+    state = state_of(services)
+    packed = artifact(state.learners["net"], 2, trained=True)
+    await services.admin.stage(state, "net", packed, "")
+    staged = state.position
+    replica = Replica(store, State("shop"))
+    for record in await store.read("shop", 0, staged - 1):
+        await replica.apply(record.position, decode_event(record.payload))
+    [last] = await store.read("shop", staged - 1, 1)
+    kept = store._experiments["shop"]
+    kept.position = staged - 2
+    with pytest.raises(LogGap, match=f"lacks position {staged - 1}"):
+        await replica.apply(staged, decode_event(last.payload))
+    kept.position = staged
+    await trim(store, services, kept=staged - 3)
+    with pytest.raises(LogGap, match="lacks position 3"):
+        await replica.apply(staged, decode_event(last.payload))
+
+
+@with_a_service
 async def test_a_trimmed_log_without_a_snapshot_is_refused(
     store: MemoryStore, services: Services
 ) -> None:
@@ -185,86 +274,3 @@ async def test_one_of_several_leads_and_another_after_it_has_gone_or_is_silent()
     assert other.leads
     await asyncio.sleep(ALIVE_SECONDS)
     assert not other.leads
-
-
-@virtual
-async def test_all_wait_for_the_last_live_one_until_a_deadline() -> None:
-    store = Shared()
-    early, late = Presence(store), Presence(store)
-    await late.beat()
-    waiting = asyncio.create_task(early.all_ready_for("version 1"))
-    await asyncio.sleep(0.2)
-    assert not waiting.done()
-    assert await late.all_ready_for("version 1")
-    assert await waiting
-    beating = asyncio.create_task(late.run())
-    began = asyncio.get_running_loop().time()
-    assert not await early.all_ready_for("version 2")
-    assert asyncio.get_running_loop().time() - began >= BARRIER_SECONDS
-    beating.cancel()
-
-
-@virtual
-async def test_a_version_serves_once_every_replica_has_caught_it_up() -> None:
-    """The second replica's catching up is held: until it is let go neither activates."""
-    store = Shared()
-    first, second = await start(store), await start(store)
-    await define(first, shop(**POLICIES))
-    late = await second.log.replicas.join("shop")
-    bring_up, let_go = late.bring_up, asyncio.Event()
-
-    async def held(*arguments: Any) -> None:
-        await let_go.wait()
-        await bring_up(*arguments)
-
-    with mock.patch.object(late, "bring_up", held):
-        await visit(first, 0)
-        state = state_of(first)
-        learner = state.learners["net"]
-        packed = artifact(learner, state.position)
-        assert await first.admin.stage(state, "net", packed, "") == 1
-        await asyncio.sleep(0.5)
-        assert learner.active.number == 0
-        let_go.set()
-        await asyncio.sleep(5.0)
-    assert learner.active.number == 1 == state_of(second).learners["net"].active.number
-    assert same(state_of(second), state)
-    await first.log.close()
-    await second.log.close()
-
-
-@with_a_service
-async def test_a_version_may_be_caught_up_by_two_at_once(
-    store: MemoryStore, services: Services
-) -> None:
-    """One reads the log while another folds all of it: nothing is lacking."""
-    for number in range(3):
-        await visit(services, number)
-    learner = state_of(services).learners["net"]
-    await services.admin.stage(state_of(services), "net", artifact(learner, 2), "")
-    late, read = Replica(store, State("shop")), store.read
-    for record in await read("shop", 0, 1_000):
-        await late.apply(record.position, decode_event(record.payload))
-        if late.state.staging:
-            break
-    learner = late.state.learners["net"]
-    staged, first, done = learner.staged, asyncio.Event(), asyncio.Event()
-    reads: list[int] = []
-    assert staged is not None
-    assert staged.folded_to == 2 < late.state.position
-
-    async def slow(experiment: str, after: int, limit: int) -> list[Record]:
-        found = await read(experiment, after, limit)
-        reads.append(after)
-        if len(reads) == 2:  # erasures were read first
-            first.set()
-            await done.wait()
-        return found
-
-    with mock.patch.object(store, "read", slow):
-        one = asyncio.create_task(late.bring_up(learner))
-        await first.wait()
-        await late.bring_up(learner)
-        done.set()
-        await one
-    assert staged.folded_to == late.state.position

@@ -7,7 +7,7 @@ import pytest
 
 from service.analysis.outcomes import Outcomes
 from service.analysis.sample_ratio import FALSE_ALARM_CHANCE, Counts
-from service.analysis.sequences import radius
+from service.bandits.boundary import radius
 
 V = 400.0
 

@@ -11,11 +11,11 @@ from service.analysis.sequences import (
     ConfidenceSequence,
     Terms,
     chances_of_best,
-    radius,
     ratio_interval,
     sum_of_squares,
     terms,
 )
+from service.bandits.boundary import radius
 
 V = [0.5, 5.0, 50.0, 500.0, 5_000.0]
 PUBLISHED = {
