@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from zlib import crc32
 
 import msgspec
@@ -47,6 +47,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
         return st.lists(of(parts[0]), max_size=3)
     if origin is Annotated:
         return of(parts[0])
+    if origin is Literal:
+        return st.sampled_from(parts)
     if kind is bytes:
         return st.binary(max_size=24)
     if origin is tuple and Ellipsis not in parts:
