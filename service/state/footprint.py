@@ -55,15 +55,14 @@ def footprint(
             heads=max(arms, heads),
         )
         numbers = 6.0 * sizes.parameters  # of the trained and the untrained net, and of one to come
-        versions = 1 + (net is not None)  # a version at its gate learns beside the one that serves
-        numbers += head.numbers(sizes) * (versions + (name in twins)) if head else 0.0
+        numbers += head.numbers(sizes) * (1 + (name in twins)) if head else 0.0
         numbers += parts.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
         if kept := (
             policy.window
             or (REMEMBERED if policy.change else 0)
             or (head.remembered(sizes) if head else 0)
         ):
-            numbers += versions * kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
+            numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
         if parts.in_order:
             numbers += min(MOST * schema.width, MOST_NUMBERS) + MOST * SETTLEMENT / NUMBER
         found[f"policies.{name}"] = int(NUMBER * numbers)

@@ -81,13 +81,14 @@ def test_the_table_of_versions() -> None:
     serving(log)
     rewarded(log, 2)
     log.stage("p", gated=True)
-    log.settle("p", {"bed1": 1.0}, {"pet": "dog", "age": 4.0})
+    for age in (4.0, 2.0):
+        log.settle("p", {"bed1": 1.0}, {"pet": "dog", "age": age})
     head, second, first = version_table(versions_of(log.state, "p")).splitlines()
     assert head.split() == [
         *("version", "state", "staged", "trained", "on", "loss"),
         *("ridge", "gain", "settled", "reward"),
     ]
-    assert first.split() == ["1", "serving", "1970-01-01", "00:00", "6", *"---", "3", "0.67"]
+    assert first.split() == ["1", "serving", "1970-01-01", "00:00", "6", *"---", "4", "0.75"]
     told = second.split()
     assert told[:7] == ["2", "challenger", "1970-01-01", "00:00", "8", "1", "1"]
     assert told[8:] == ["0", "-"]
