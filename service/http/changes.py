@@ -41,7 +41,7 @@ async def list_changes(
         bool,
         Query(
             description="Only what concerns what visitors are served: definitions, shares, "
-            "resets, versions that begin to serve, changes of the world."
+            "resets, rollouts, versions that begin to serve, changes of the world."
         ),
     ] = False,
 ) -> ChangeList:

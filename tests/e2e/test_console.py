@@ -236,6 +236,33 @@ def test_changes_are_listed_and_flagged_in_the_charts(
     assert changes.locator("tbody tr").count() == 4
 
 
+def test_a_rollout_is_shown_and_taken_back(service: Serving, page: "Page", shots: Path) -> None:
+    share = "/experiments/zooplus/policies/lints/share"
+    service.client.put(share, json={"share": 0}).raise_for_status()
+    plan = {"policy": "lints", "baseline": "linucb", "stages": [0.125, 1.0]}
+    service.client.post("/experiments/zooplus/rollouts", json=plan).raise_for_status()
+    service.visit()
+    go(page, service)
+    card = page.locator(".rollout")
+    card.get_by_role("heading", name="lints in place of linucb").wait_for(timeout=60_000)
+    assert card.locator(".pill").inner_text() == "Running"
+    assert card.locator("[aria-current=step]").inner_text().startswith("12.5 %")
+    shoot(page, shots, "rollout")
+    dialog = page.get_by_role("dialog")
+    for button, action, state in (
+        ("Hold", "Hold it", "Held"),
+        ("Resume", "Resume it", "Running"),
+        ("Roll back", "Roll it back", "Rolled back"),
+    ):
+        card.get_by_role("button", name=button).click()
+        dialog.get_by_label("Why").fill("a try")
+        dialog.get_by_role("button", name=action).click()
+        card.locator(".pill").get_by_text(state).wait_for()
+        page.wait_for_timeout(2_500)  # the revision of now
+    assert card.get_by_role("button").count() == 0
+    page.get_by_role("table", name="Changes").get_by_text("'a try'").first.wait_for()
+
+
 def test_changes_that_are_close_share_a_flag(service: Serving, page: "Page") -> None:
     page.goto(service.url)
     found = page.evaluate(

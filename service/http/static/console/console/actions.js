@@ -4,7 +4,7 @@
 import { of, post, put, remove } from "./api.js";
 import { field, form, toast } from "./dialog.js";
 import { h } from "./dom.js";
-import { percent } from "./format.js";
+import { chosen, percent } from "./format.js";
 import { valueOf } from "./examples.js";
 
 const matching = (status) => ({ "If-Match": `"${status.revision}"` });
@@ -64,6 +64,56 @@ export async function pause(app, status, row) {
     submit: () => put(of(status.name, "policies", row.name, "share"), { share: 0 }, matching(status)),
   });
   await changed(app, outcome, `${row.name} is paused.`);
+}
+
+const STEPS = {
+  advance: {
+    title: "Advance",
+    text: ({ stages, stage }) =>
+      stage + 2 < stages.length
+        ? `It takes ${chosen(stages[stage + 1])} of the traffic of both, whatever the figures say.`
+        : "It takes all traffic of both, whatever the figures say, and the rollout is finished.",
+    action: "Advance it",
+    done: "advances",
+  },
+  hold: {
+    title: "Hold",
+    text: ({ share }) =>
+      `It stays at ${chosen(share)} until somebody lets it go on. A loss beyond the margin still takes it back.`,
+    action: "Hold it",
+    done: "is held",
+  },
+  resume: {
+    title: "Resume",
+    text: ({ share, undecided_after_days: days }) =>
+      `It goes on at ${chosen(share)}, and has ${days} days for an outcome.`,
+    action: "Resume it",
+    done: "goes on",
+  },
+  back: {
+    title: "Roll back",
+    text: ({ baseline }) => `${baseline} has its traffic back at once, and the rollout is over.`,
+    action: "Roll it back",
+    done: "is rolled back",
+    danger: true,
+  },
+};
+
+/** Take a step of a rollout: a key of STEPS. Returns the rollout after it, or null. */
+export async function step(app, status, rollout, kind) {
+  const { title, text, action, done, danger } = STEPS[kind];
+  const why = h("input", { name: "reason", maxlength: 500, autocomplete: "off", autofocus: true });
+  const outcome = await form({
+    title: `${title} ${rollout.policy}?`,
+    text: text(rollout),
+    fields: [field("Why, for people (optional)", why)],
+    action,
+    danger,
+    submit: (given) =>
+      post(of(status.name, "rollouts", rollout.policy, kind), { reason: given.get("reason") }, matching(status)),
+  });
+  await changed(app, outcome, `${rollout.policy} ${done}.`);
+  return outcome;
 }
 
 export async function reset(app, status, row) {

@@ -19,6 +19,9 @@ export const signed = (value, digits = 4) =>
 
 export const percent = (value, digits = 1) => (known(value) ? `${(100 * value).toFixed(digits)} %` : NONE);
 
+/** A share that somebody chose, with the digits it has: 12.5 %. */
+export const chosen = (share) => (known(share) ? `${figure(100 * share)} %` : NONE);
+
 /** Three digits that matter, whatever the size. */
 export function figure(value) {
   if (!known(value)) return NONE;

@@ -12,6 +12,7 @@ import { Samples, align, means, shares } from "../series.js";
 import { table } from "../table.js";
 import { changes } from "./changes.js";
 import { prices } from "./prices.js";
+import { rollouts } from "./rollouts.js";
 import { verdict } from "./verdict.js";
 
 // seconds: of the axis; step: of the samples; recent: over how much a recent mean goes.
@@ -111,8 +112,9 @@ export function overview(app) {
   const pays = verdict(app);
   const costs = prices(app);
   const changed = changes(app);
+  const staged = rollouts(app);
   const freedom = h("p", { class: "told" });
-  const node = h("div", { class: "view" }, pays.node, facts, start, plots, section("Policies", policies.node), changed.node, costs.node);
+  const node = h("div", { class: "view" }, staged.node, pays.node, facts, start, plots, section("Policies", policies.node), changed.node, costs.node);
 
   const scale = () => scaleOf(status.figures.map((each) => each.mean_reward_interval));
   const scaleKey = () => `${scale().low} ${scale().high}`;
@@ -326,6 +328,7 @@ export function overview(app) {
       pays.ask();
       costs.ask();
       changed.ask(status.last_change);
+      staged.ask(status);
       policies.update(status.figures);
       await guide();
       draw();
@@ -335,6 +338,7 @@ export function overview(app) {
       pays.destroy();
       costs.destroy();
       changed.destroy();
+      staged.destroy();
       charts?.all.forEach((each) => each.destroy());
     },
   };
