@@ -99,6 +99,7 @@ NOTABLE_KINDS = frozenset(
         "rollout_started",
         "rollout_stepped",
         "version_activated",
+        "version_rejected",
         "world_changed",
     }
 )
