@@ -49,8 +49,6 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(parts)
     if origin is Annotated:
         return of(parts[0])
-    if origin is Literal:
-        return st.sampled_from(parts)
     if kind is bytes:
         return st.binary(max_size=24)
     if origin is tuple and Ellipsis not in parts:
