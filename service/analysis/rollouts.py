@@ -36,10 +36,12 @@ class PolicyTraffic(msgspec.Struct, frozen=True):
 class RolloutLook(msgspec.Struct, frozen=True):
     """A rollout under way, as the log has it.
 
+    position     where it was started
     difference   of the rewards, challenger less baseline
     low, high    its interval, which holds at all times at once
     """
 
+    position: int
     reading: RolloutReading
     difference: float
     low: float
@@ -106,7 +108,13 @@ def _look(
     settled = outcomes.at[rows][own | baseline]
     newest = min(float(settled[-1]) + rules.wait_seconds, told_until) if len(settled) else None
     low, high = figures.interval
-    return RolloutLook(figures.reading(newest), _last(figures.difference), _last(low), _last(high))
+    return RolloutLook(
+        rollout.position,
+        figures.reading(newest),
+        _last(figures.difference),
+        _last(low),
+        _last(high),
+    )
 
 
 def _last(values: Array) -> float:

@@ -198,7 +198,7 @@ async def forecast_rollout(
 ) -> RolloutPlanAnswer:
     """Check a rollout and forecast how long each stage will take, and start nothing."""
     plan = body.plan(state)
-    forecast = await services.rollouts.plan(state, plan)
+    forecast = await services.rollouts.forecast(state, plan)
     return RolloutPlanAnswer(
         policy=plan.policy,
         baseline=plan.baseline,
@@ -222,7 +222,7 @@ async def start_rollout(
     plan = body.plan(state)
     await services.rollouts.start(state, plan, by, revision_of(if_match), body.reason)
     response.headers["ETag"] = f'"{state.revision}"'
-    return _answer(state, services, await services.rollouts.status(state, plan.policy))
+    return _answer(state, services, await services.rollouts.stepped(state, plan.policy))
 
 
 @router.post(PREFIX + "/{policy}/{step}", responses=problems(400, 404, 409, 412, 503))
@@ -241,7 +241,7 @@ async def step_rollout(
     rollouts = services.rollouts
     await rollouts.step(state, policy, step, by, revision_of(if_match), body.reason)
     response.headers["ETag"] = f'"{state.revision}"'
-    return _answer(state, services, await rollouts.status(state, policy))
+    return _answer(state, services, await rollouts.stepped(state, policy))
 
 
 async def _answers(state: StateDep, services: ServicesDep) -> list[RolloutAnswer]:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from math import nan
+from math import inf, nan
 
 from service.analysis.rollout_forecast import RolloutForecast, RolloutTraffic, rollout_forecast
 from service.analysis.rollouts import PolicyTraffic, RolloutLook, RolloutLooks
@@ -33,6 +34,10 @@ logger = logging.getLogger(__name__)
 JUDGE_SECONDS = 30.0
 """Seconds between two judgements of the rollouts under way."""
 
+RECENT_SECONDS, LOOK_PATIENCE_SECONDS = 120.0, 3.0
+"""Age, in seconds, up to which a look is recent enough for a person's step, and the longest that a
+step waits for another."""
+
 RolloutLooker = Callable[[State], Awaitable[RolloutLooks]]
 """Looks at the rollouts of an experiment. Raises Refused or StoreError where that fails."""
 
@@ -46,7 +51,7 @@ PERSON_STEPS: Mapping[str, PersonStep] = {
 }
 """Steps that a person may take, by their names on the wire."""
 
-NO_LOOK = RolloutLook(NO_READING, nan, nan, nan)
+NO_LOOK = RolloutLook(0, NO_READING, nan, nan, nan)
 """What is known of a rollout whose log could not be read, or was not yet."""
 
 
@@ -74,12 +79,19 @@ class Rollouts:
 
     def __init__(self, admin: Admin, log: Log, look: RolloutLooker) -> None:
         self._admin, self._log, self._look = admin, log, look
+        self._latest = dict[str, tuple[float, RolloutLooks]]()
 
     # -- people --------------------------------------------------------------------------------
 
-    async def plan(self, state: State, plan: RolloutPlan) -> RolloutForecast | None:
-        """Check a rollout that is to be started, and forecast it. None: too few decisions of its
-        baseline are settled. Raises NotFound, Invalid, Conflict, or as a look."""
+    async def forecast(self, state: State, plan: RolloutPlan) -> RolloutForecast | None:
+        """Forecast a rollout that could be started. None: too few decisions of its baseline are
+        settled. Raises as `check`, or as a look."""
+        self.check(state, plan)
+        return await _forecast(plan, await self._look(state))
+
+    @staticmethod
+    def check(state: State, plan: RolloutPlan) -> None:
+        """Check a rollout that is to be started. Raises NotFound, Invalid, or Conflict."""
         for name in (plan.policy, plan.baseline):
             find(state, name)
             expect_no_rollout(state, name, "a part of its traffic")
@@ -99,7 +111,6 @@ class Rollouts:
             )
         if not shares[plan.baseline]:
             raise Conflict(f"{quoted(plan.baseline)} has no traffic that could be taken over")
-        return await _forecast(plan, await self._look(state))
 
     async def start(
         self,
@@ -108,17 +119,19 @@ class Rollouts:
         by: str,
         if_match: int | None = None,
         reason: str = "",
-    ) -> RolloutForecast | None:
-        """Start a rollout at its first stage. Raises as `plan`, PreconditionFailed, or Conflict
+    ) -> None:
+        """Start a rollout at its first stage. Raises as `check`, PreconditionFailed, or Conflict
         where another revision came between."""
         self._admin.check_revision(state, if_match)
-        revision = state.revision
-        forecast = await self.plan(state, plan)
+        self.check(state, plan)
         event = RolloutStarted(
-            at=self._log.clock.now(state), by=by, plan=plan, revision=revision + 1, reason=reason
+            at=self._log.clock.now(state),
+            by=by,
+            plan=plan,
+            revision=state.revision + 1,
+            reason=reason,
         )
         await self._admin.append_revision(state, event, f"rollout of {plan.policy} started")
-        return forecast
 
     async def step(
         self,
@@ -129,24 +142,29 @@ class Rollouts:
         if_match: int | None = None,
         reason: str = "",
     ) -> RolloutStep:
-        """Take a step that a person wants, with the figures of now, if the log can be read. Raises
-        NotFound, PreconditionFailed, or Conflict where the rollout cannot take it, or another
-        revision came between.
+        """Take a step that a person wants, with the figures of a recent look, if there can be one
+        soon. Raises NotFound, PreconditionFailed, or Conflict where the rollout cannot take it, or
+        another revision came between.
 
         kind   one of PERSON_STEPS
         """
         self._admin.check_revision(state, if_match)
-        revision, rollout = state.revision, found(state, policy)
+        rollout = found(state, policy)
         if rollout.ended:
             raise Conflict(f"the rollout of {quoted(policy)} is {rollout.state.replace('_', ' ')}")
         if kind == "resume" and rollout.state == "running":
             raise Conflict(f"the rollout of {quoted(policy)} is not held")
         if kind == "hold" and rollout.state != "running":
             raise Conflict(f"the rollout of {quoted(policy)} is held already")
-        look = _look_of(policy, await self._look_if_possible(state))
+        revision, look = state.revision, _look_of(rollout, await self._look_soon(state))
         step = PERSON_STEPS[kind](rollout, look.reading, self._log.clock.now(state))
         await self._append(state, policy, step, revision, by, reason)
         return step
+
+    async def stepped(self, state: State, policy: str) -> RolloutStatus:
+        """Say where a rollout stands after a person's step, soon."""
+        rollout, looks = found(state, policy), await self._look_soon(state)
+        return await _status(rollout, looks, self._log.clock.now(state))
 
     async def status(self, state: State, policy: str) -> RolloutStatus:
         """Say where a rollout stands. Raises NotFound."""
@@ -180,7 +198,7 @@ class Rollouts:
             return
         for policy, rollout in list(state.traffic.rollouts.items()):
             revision, now = state.revision, self._log.clock.now(state)
-            step = next_step(rollout, _look_of(policy, looks).reading, now)
+            step = next_step(rollout, _look_of(rollout, looks).reading, now)
             if step is None:
                 continue
             try:
@@ -206,25 +224,39 @@ class Rollouts:
     async def _look_if_possible(self, state: State) -> RolloutLooks | None:
         """Look at an experiment. None: that failed, and nothing is known of it now."""
         try:
-            return await self._look(state)
+            looks = await self._look(state)
         except (Refused, StoreError) as fault:
             logger.warning("experiment %s: its rollouts cannot be judged: %s", state.name, fault)
             return None
+        self._latest[state.name] = asyncio.get_running_loop().time(), looks
+        return looks
+
+    async def _look_soon(self, state: State) -> RolloutLooks | None:
+        """Return a look that a person need not wait for."""
+        at, looks = self._latest.get(state.name, (-inf, None))
+        if asyncio.get_running_loop().time() - at < RECENT_SECONDS:
+            return looks
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_PATIENCE_SECONDS):
+                return await self._look_if_possible(state)
+        return None
 
 
 def _under_way(state: State) -> bool:
     return any(not each.ended for each in state.traffic.rollouts.values())
 
 
-def _look_of(policy: str, looks: RolloutLooks | None) -> RolloutLook:
-    return NO_LOOK if looks is None else looks.rollouts.get(policy, NO_LOOK)
+def _look_of(rollout: Rollout, looks: RolloutLooks | None) -> RolloutLook:
+    """Return what a look says of a rollout, and not of an earlier one of its challenger."""
+    look = NO_LOOK if looks is None else looks.rollouts.get(rollout.policy, NO_LOOK)
+    return look if look.position == rollout.position else NO_LOOK
 
 
 async def _status(rollout: Rollout, looks: RolloutLooks | None, now: float) -> RolloutStatus:
     if rollout.ended:
         said = "" if rollout.last is None else rollout.last.sentence
         return RolloutStatus(rollout, NO_LOOK, said, None)
-    look = _look_of(rollout.policy, looks)
+    look = _look_of(rollout, looks)
     forecast = None if looks is None else await _forecast(rollout, looks)
     return RolloutStatus(rollout, look, standing(rollout, look.reading, now), forecast)
 

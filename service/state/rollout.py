@@ -250,7 +250,7 @@ def _forward(
 ) -> RolloutStep:
     last = stage >= len(rollout.stages) - 1
     stage = min(stage, len(rollout.stages) - 1)
-    said = f"{why} It takes {_percent(rollout.stages[stage])} of the traffic"
+    said = f"{why} {quoted(rollout.policy)} takes {_percent(rollout.stages[stage])} of the traffic"
     said += ", and the rollout is finished." if last else "."
     found = WITHIN, reading.lower, 0.0
     moved = msgspec.structs.replace(rollout, stage=stage)
@@ -330,6 +330,8 @@ def standing(rollout: Rollout, reading: RolloutReading, now: float) -> str:
             where += ", and the rollout is held."
         case "undecided":
             where += ", and the rollout is held until a person decides."
+    if rollout.state == "running" and reading_state(reading, now) == "no data":
+        where += " It cannot advance without data."
     return f"{_verdict(rollout, reading, now)} {where}"
 
 
@@ -338,7 +340,7 @@ def _verdict(rollout: Rollout, reading: RolloutReading, now: float) -> str:
     state, margin = reading_state(reading, now), f"the margin of {_percent(rollout.margin)}"
     if state == "no data":
         since = f" since {iso(reading.newest)}" if reading.newest is not None else ""
-        return f"There is no data{since}, so the rollout cannot advance."
+        return f"There is no data{since}."
     earned = (
         f"{quoted(rollout.policy)} earned {_reward(reading.value)} a decision after "
         f"{reading.own:,} settlement{'s' * (reading.own != 1)}, and {quoted(rollout.baseline)} "

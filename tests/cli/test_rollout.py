@@ -42,7 +42,7 @@ def test_a_rollout_from_start_to_end(running: Serving, tmp_path: Path) -> None:
     )  # fmt: skip
     assert begun.returncode == 0, begun.stderr
     assert begun.stdout.splitlines()[0] == "new over main: running, [10%] 50% 100%"
-    assert "There is no data, so the rollout cannot advance." in begun.stdout
+    assert "It cannot advance without data." in begun.stdout
     told = run(running, tmp_path, "advance", "new", "--reason", "enough seen")
     assert told.stdout.splitlines()[0] == "new over main: running, 10% [50%] 100%"
     assert run(running, tmp_path, "hold", "new").stdout.startswith("new over main: held")

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -98,11 +98,9 @@ def stepped(store: str) -> list[Rollout]:
     return asyncio.run(read())
 
 
-def kill_at_each_step(
-    services: Sequence[Service], store: str, rng: Random, kills: int
-) -> list[str]:
-    """Take the steps in turn at all services at once, and kill one of them meanwhile; the steps
-    that were answered with success or were found to have been taken."""
+def kill_at_each_step(services: Sequence[Service], rng: Random, kills: int) -> list[str]:
+    """Take the steps in turn at all services at once, and kill one of them at some time before the
+    first answer, or right after it; the steps that were taken."""
     taken = list[str]()
     while len(taken) < kills:
         step = STEPS[len(taken) % len(STEPS)]
@@ -110,7 +108,7 @@ def kill_at_each_step(
         victim = rng.choice(list(services))
         with ThreadPoolExecutor(len(services)) as pool:
             answers = [pool.submit(asked, each.url, step, revision) for each in services]
-            time.sleep(rng.uniform(0, 0.2))
+            wait(answers, rng.choice([rng.uniform(0, 3), 60.0]), FIRST_COMPLETED)
             victim.kill()
         codes = [answer.result() for answer in answers]
         victim.start()
@@ -152,7 +150,7 @@ def test_killed_at_each_event_of_a_rollout_a_service_takes_it_once(tmp_path: Pat
     with service(tmp_path, store) as serving:
         httpx.put(f"{serving.url}/experiments/shop", json=SHOP, trust_env=False).raise_for_status()
         with visited([serving.url]):
-            taken = kill_at_each_step([serving], store, Random(1), KILLS)
+            taken = kill_at_each_step([serving], Random(1), KILLS)
         expect_each_step_once([serving], store, taken)
 
 
@@ -163,5 +161,5 @@ def test_of_two_replicas_that_are_killed_one_takes_each_step(tmp_path: Path) -> 
         answer = httpx.put(f"{both[0].url}/experiments/shop", json=SHOP, trust_env=False)
         answer.raise_for_status()
         with visited([each.url for each in both]):
-            taken = kill_at_each_step(both, server.url, Random(2), KILLS)
+            taken = kill_at_each_step(both, Random(2), KILLS)
         expect_each_step_once(both, server.url, taken)

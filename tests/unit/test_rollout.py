@@ -200,9 +200,8 @@ def test_a_quiet_log_is_no_data() -> None:
     assert reading_state(reading(value=nan), DAY_LATER) == "no data"
     assert next_step(rollout(), reading(), late) is None
     said = standing(rollout(), reading(), late)
-    assert said.startswith(
-        "There is no data since 2023-11-15T22:13:20+00:00, so the rollout cannot"
-    )
+    assert said.startswith("There is no data since 2023-11-15T22:13:20+00:00. 'new' has 5 percent")
+    assert said.endswith("It cannot advance without data.")
 
 
 def test_a_person_confirms_each_stage_where_the_rollout_asks() -> None:
