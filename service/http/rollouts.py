@@ -220,9 +220,10 @@ async def start_rollout(
     """Start to roll a challenger out in place of its baseline. The experiment has a new
     revision."""
     plan = body.plan(state)
-    await services.rollouts.start(state, plan, by, revision_of(if_match), body.reason)
+    rollouts = services.rollouts
+    status = await rollouts.start(state, plan, by, revision_of(if_match), body.reason)
     response.headers["ETag"] = f'"{state.revision}"'
-    return _answer(state, services, await services.rollouts.stepped(state, plan.policy))
+    return _answer(state, services, status)
 
 
 @router.post(PREFIX + "/{policy}/{step}", responses=problems(400, 404, 409, 412, 503))
@@ -239,9 +240,9 @@ async def step_rollout(
     """Advance a rollout by a stage, hold it, let it go on, or give the traffic back to the
     baseline. The experiment has a new revision."""
     rollouts = services.rollouts
-    await rollouts.step(state, policy, step, by, revision_of(if_match), body.reason)
+    status = await rollouts.step(state, policy, step, by, revision_of(if_match), body.reason)
     response.headers["ETag"] = f'"{state.revision}"'
-    return _answer(state, services, await rollouts.stepped(state, policy))
+    return _answer(state, services, status)
 
 
 async def _answers(state: StateDep, services: ServicesDep) -> list[RolloutAnswer]:

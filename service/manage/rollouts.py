@@ -119,9 +119,9 @@ class Rollouts:
         by: str,
         if_match: int | None = None,
         reason: str = "",
-    ) -> None:
-        """Start a rollout at its first stage. Raises as `check`, PreconditionFailed, or Conflict
-        where another revision came between."""
+    ) -> RolloutStatus:
+        """Start a rollout at its first stage; where it stands. Raises as `check`,
+        PreconditionFailed, or Conflict where another revision came between."""
         self._admin.check_revision(state, if_match)
         self.check(state, plan)
         event = RolloutStarted(
@@ -132,6 +132,8 @@ class Rollouts:
             reason=reason,
         )
         await self._admin.append_revision(state, event, f"rollout of {plan.policy} started")
+        looks = await self._look_soon(state)
+        return await _status(found(state, plan.policy), looks, self._log.clock.now(state))
 
     async def step(
         self,
@@ -141,10 +143,10 @@ class Rollouts:
         by: str,
         if_match: int | None = None,
         reason: str = "",
-    ) -> RolloutStep:
+    ) -> RolloutStatus:
         """Take a step that a person wants, with the figures of a recent look, if there can be one
-        soon. Raises NotFound, PreconditionFailed, or Conflict where the rollout cannot take it, or
-        another revision came between.
+        soon; where the rollout stands then. Raises NotFound, PreconditionFailed, or Conflict where
+        the rollout cannot take it, or another revision came between.
 
         kind   one of PERSON_STEPS
         """
@@ -156,15 +158,11 @@ class Rollouts:
             raise Conflict(f"the rollout of {quoted(policy)} is not held")
         if kind == "hold" and rollout.state != "running":
             raise Conflict(f"the rollout of {quoted(policy)} is held already")
-        revision, look = state.revision, _look_of(rollout, await self._look_soon(state))
-        step = PERSON_STEPS[kind](rollout, look.reading, self._log.clock.now(state))
+        revision, looks = state.revision, await self._look_soon(state)
+        now, reading = self._log.clock.now(state), _look_of(rollout, looks).reading
+        step = PERSON_STEPS[kind](rollout, reading, now)
         await self._append(state, policy, step, revision, by, reason)
-        return step
-
-    async def stepped(self, state: State, policy: str) -> RolloutStatus:
-        """Say where a rollout stands after a person's step, soon."""
-        rollout, looks = found(state, policy), await self._look_soon(state)
-        return await _status(rollout, looks, self._log.clock.now(state))
+        return await _status(found(state, policy), looks, now)
 
     async def status(self, state: State, policy: str) -> RolloutStatus:
         """Say where a rollout stands. Raises NotFound."""
