@@ -21,7 +21,7 @@ from service.bandits.kinds import AnyPolicy
 from service.bandits.kinds.base import Kind
 from service.definition.faults import IN_PARTS, faults_of, without_nulls
 from service.definition.files import text_of, toml_of
-from service.definition.rollout import RolloutDefaults
+from service.definition.rollout import NeverBelow, RolloutDefaults
 from service.definition.rules import EACH_ARM, NEW, Rules, ValueTypes, faults_of_rules
 from service.errors import ConfigurationError
 from service.features.declaration import (
@@ -226,6 +226,9 @@ class Definition(Model):
     rollout: RolloutDefaults = Field(
         RolloutDefaults(), description="How challengers take over traffic."
     )
+    never_below: NeverBelow | None = Field(
+        None, description="A loss budget: the service earns nearly what one policy does, always."
+    )
     control: Name | None = Field(
         None, description="The policy that a verdict compares the others with."
     )
@@ -260,11 +263,32 @@ class Definition(Model):
                 yield ("policies", name), str(fault)
         if all(policy.share == 0 for policy in self.policies.values()):
             yield ("policies",), "at least one needs a share above 0"
-        if self.control is not None and self.control not in self.policies:
-            near = suggestion(self.control, self.policies)
-            yield ("control",), f"no policy {quoted(self.control)}{near}"
-        elif self.control is not None and self.policies[self.control].shadow:
-            yield ("control",), "a shadow earns nothing that others could be compared with"
+        if self.control is not None:
+            yield from self._faults_of_compared(self.control, ("control",))
+        if self.never_below is not None:
+            yield from self._faults_of_budget(self.never_below.policy)
+
+    def _faults_of_compared(
+        self, name: str, loc: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what is wrong with a policy that others are compared with."""
+        if name not in self.policies:
+            yield loc, f"no policy {quoted(name)}{suggestion(name, self.policies)}"
+        elif self.policies[name].shadow:
+            yield loc, "a shadow earns nothing that others could be compared with"
+
+    def _faults_of_budget(self, name: str) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what is wrong with a loss budget and its policy."""
+        loc, policy = ("never_below", "policy"), self.policies.get(name)
+        yield from self._faults_of_compared(name, loc)
+        if policy is not None and not policy.shadow and not policy.share:
+            yield loc, f"{quoted(name)} needs a share above 0: it decides what the others may not"
+        if self.reward.default is None:
+            yield (
+                ("never_below",),
+                "a loss budget needs a default reward (reward.default): without one, decisions "
+                "that earned nothing are not known",
+            )
 
     @property
     def serving(self) -> dict[str, AnyPolicy]:

@@ -22,7 +22,7 @@ STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""
 
 AUTOMATIC = "automatic"
-"""Author, in place of a key, of the steps that a rollout takes by itself."""
+"""Author, in place of a key, of the steps of a rollout and of the moves of a loss budget."""
 
 SCHEMA = 7
 """The schema of events and decision rows. Raise it with every change of either."""
@@ -99,6 +99,26 @@ class RolloutStepped(Change, frozen=True, kw_only=True, tag="RolloutStepped"):
     step: RolloutStep
     revision: int
     reason: str = ""
+
+
+class BudgetMoved(Change, frozen=True, kw_only=True, tag="BudgetMoved"):
+    """The learner of a loss budget may have another share of the traffic. It makes no revision.
+
+    began           position at which the budget began
+    number          of the move, from 1 on
+    share, before   of the traffic, from now on and until now
+    ratio           lower bound of what the learner earns, as a share of what the baseline does
+    own, baseline   settled decisions of both that count
+    """
+
+    began: int
+    number: int
+    share: float
+    before: float
+    ratio: float
+    own: int
+    baseline: int
+    sentence: str
 
 
 class ArmUpserted(Change, frozen=True, kw_only=True, tag="ArmUpserted"):
@@ -304,10 +324,18 @@ ChangingEvent = (
     | ChangeDetected
     | Erased
 )
-"""Events that change what an experiment serves or has learned."""
+"""Events that make a revision or change what an experiment has learned."""
 
 AnyEvent = (
-    ChangingEvent | Activated | Exposed | Imported | Leased | Skipped | LogTruncated | Tombstone
+    ChangingEvent
+    | Activated
+    | BudgetMoved
+    | Exposed
+    | Imported
+    | Leased
+    | LogTruncated
+    | Skipped
+    | Tombstone
 )
 
 
