@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import isclose
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,8 @@ class Definitions:
         """Take in an event, in log order."""
         if isinstance(event, ExperimentDefined):
             definition = Definition.model_validate(event.definition)
-            shares = {name: each.share for name, each in definition.serving.items()}
-            traffic = Traffic(shares) if self.traffic is None else self.traffic.defined(shares)
+            before = self.latest if self._held else None
+            traffic = (self.traffic or Traffic({})).defined(position, definition, before)
             self.add(DefinitionSpan(position, event.at, event.schema_version, definition), traffic)
         elif isinstance(event, ExperimentDeleted):
             self._held.clear()
@@ -166,6 +167,17 @@ class Definitions:
                 starts[name] = reset
         return starts
 
+    def mixed_since(self, apart: str) -> int:
+        """Return the position since when all policies but one have the shares that they have now,
+        beside each other. apart: the name of that one."""
+        position, now = self._held[-1].position, _mix(self.latest, apart)
+        for each in reversed(self._held):
+            mix = _mix(each.definition, apart)
+            if mix.keys() != now.keys() or not all(isclose(mix[name], now[name]) for name in mix):
+                break
+            position = each.position
+        return position
+
     def rule_starts(self) -> dict[str, Start]:
         """Return where each rule began as it is now: at its last change, or that of `measure`, of
         the features or of the reward rules."""
@@ -181,3 +193,10 @@ class Definitions:
             }
             before = {**now}
         return starts
+
+
+def _mix(definition: Definition, apart: str) -> dict[str, float]:
+    """Return the shares of all policies but one, beside each other."""
+    shares = {name: each.share for name, each in definition.serving.items() if name != apart}
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items() if share}

@@ -55,7 +55,7 @@ Array = npt.NDArray[np.float64]
 IntegerArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-HISTORY_LAYOUT = 4
+HISTORY_LAYOUT = 5
 """Number of the layout of a kept history. Raise it with every change of what `DecisionHistory`
 keeps."""
 

@@ -1,4 +1,4 @@
-"""A look at the rollouts of an experiment, by its log."""
+"""A look at the rollouts and the loss budget of an experiment, by its log."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,13 @@ import numpy as np
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.definitions import Definitions
 from service.analysis.history import read_history
+from service.analysis.loss_budget import BudgetRows, budget_reading
 from service.analysis.outcomes import Outcomes, outcomes_of
 from service.analysis.rollout_evidence import RolloutEvidence, RolloutRows
 from service.analysis.sequences import Array
 from service.log.reading import SILENT, Progress
 from service.log.stores import Store
+from service.state.loss_budget import BudgetReading, LossBudget
 from service.state.rollout import DAY_S, Rollout, RolloutReading
 
 RECENT_S = 7 * DAY_S
@@ -54,11 +56,13 @@ class RolloutLooks(msgspec.Struct, frozen=True):
     rollouts   those under way, by challenger
     traffic    of each policy
     limits     least and largest reward of a decision
+    budget     None: there is none
     """
 
     rollouts: dict[str, RolloutLook]
     traffic: dict[str, PolicyTraffic]
     limits: tuple[float, float]
+    budget: BudgetReading | None
 
 
 async def look_at_rollouts(
@@ -71,7 +75,7 @@ async def look_at_rollouts(
     history = await read_history(store, experiment, progress, checkpoints)
     definitions = history.definitions
     if definitions.traffic is None:
-        return RolloutLooks({}, {}, (0.0, 1.0))
+        return RolloutLooks({}, {}, (0.0, 1.0), None)
     outcomes = outcomes_of(history, named=True)
     limits = outcomes.limits(definitions.latest.reward)
     looks = {
@@ -80,7 +84,13 @@ async def look_at_rollouts(
         if not rollout.ended
     }
     traffic = {name: _traffic(name, outcomes, definitions) for name in definitions.latest.serving}
-    return RolloutLooks(looks, traffic, limits)
+    budget = definitions.traffic.budget
+    reading = (
+        None
+        if budget is None
+        else _budget(budget, outcomes, definitions, limits, history.told_until)
+    )
+    return RolloutLooks(looks, traffic, limits, reading)
 
 
 def _look(
@@ -105,8 +115,7 @@ def _look(
             unit=outcomes.unit[rows],
         )
     )
-    settled = outcomes.at[rows][own | baseline]
-    newest = min(float(settled[-1]) + rules.wait_seconds, told_until) if len(settled) else None
+    newest = _newest(outcomes.at[rows][own | baseline], definitions, told_until)
     low, high = figures.interval
     return RolloutLook(
         rollout.position,
@@ -115,6 +124,43 @@ def _look(
         _last(low),
         _last(high),
     )
+
+
+def _budget(
+    budget: LossBudget,
+    outcomes: Outcomes,
+    definitions: Definitions,
+    limits: tuple[float, float],
+    told_until: float,  # unix seconds
+) -> BudgetReading:
+    """Look at decisions since the policies with shares, and these beside each other, are as they
+    are: of a learner that was another one, nothing is known."""
+    starts, serving = definitions.starts(), definitions.latest.serving
+    begins = max(
+        budget.began,
+        definitions.mixed_since(budget.policy),
+        *(starts[name].position for name, policy in serving.items() if policy.share),
+    )
+    rows = np.flatnonzero((outcomes.position >= begins) & (outcomes.chance < 1))
+    found = BudgetRows(
+        own=~outcomes.of({budget.policy})[rows],
+        chance=1 - definitions.shares({budget.policy}, outcomes.position[rows]),
+        reward=outcomes.reward[rows],
+        unit=outcomes.unit[rows],
+    )
+    newest = _newest(outcomes.at[rows], definitions, told_until)
+    default = definitions.latest.reward.default or 0.0
+    return budget_reading(budget, found, limits, default, newest)
+
+
+def _newest(at: Array, definitions: Definitions, told_until: float) -> float | None:
+    """Return when the last of settled decisions was settled, in unix seconds; None: there is none.
+
+    at           (n,) unix seconds of the decisions
+    told_until   unix seconds
+    """
+    wait = definitions.latest.reward.wait_seconds
+    return min(float(at[-1]) + wait, told_until) if len(at) else None
 
 
 def _last(values: Array) -> float:

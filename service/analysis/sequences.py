@@ -109,13 +109,9 @@ def earlier_of_unit(values: Array, unit: IntegerArray) -> Array:
     return found
 
 
-def sum_of_squares(e: Array, unit: IntegerArray, other: Array | None = None) -> Array:
-    """Return V after each row, (n,): the sum over units of (sum of e)^2, or of the product of the
-    sums of `e` and `other`."""
-    mine = earlier_of_unit(e, unit)
-    if other is None:
-        return np.cumsum(e * (2 * mine + e))
-    return np.cumsum(e * earlier_of_unit(other, unit) + other * mine + e * other)
+def sum_of_squares(e: Array, unit: IntegerArray) -> Array:
+    """Return V after each row, (n,): the sum over units of (sum of e)^2."""
+    return np.cumsum(e * (2 * earlier_of_unit(e, unit) + e))
 
 
 @dataclass(frozen=True)
@@ -181,19 +177,18 @@ def ratio_interval(
     None: the control may earn nothing, so that no ratio can be told.
     """
     tops = float(own.z.sum()), float(control.z.sum())
-    mine, theirs, both = (
-        float(sum_of_squares(a, unit, b)[-1])
-        for a, b in ((own.e, own.e), (control.e, control.e), (own.e, control.e))
-    )
+    sums = np.stack([np.bincount(unit, each.e) for each in (own, control)])
+    (mine, both), (_, theirs) = (sums @ sums.T).tolist()
+    scales = own.scale, control.scale
 
     def short(t: float, sign: float) -> float:
         """Below 0 where the ratio t is possible."""
         v = max(mine - 2 * t * both + t * t * theirs, 0.0)
-        scale = max(own.scale, abs(t) * control.scale)
+        scale = max(scales[0], abs(t) * scales[1])
         s = max(sign * (tops[0] - t * tops[1]), 0.0)
         return float(log_evidence(np.array(s), np.array(v), scale)) - log(2 / alpha)
 
-    if tops[1] <= 0 or log_evidence(np.array(tops[1]), np.array(theirs), control.scale) <= log(
+    if tops[1] <= 0 or log_evidence(np.array(tops[1]), np.array(theirs), scales[1]) <= log(
         2 / alpha
     ):
         return None

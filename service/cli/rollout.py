@@ -10,7 +10,7 @@ from service.cli.running import read_settings
 from service.tables import aligned, figure
 
 if TYPE_CHECKING:
-    from service.offline.rollout_client import ListedForecast, ListedRollout
+    from service.offline.rollout_client import ListedBudget, ListedForecast, ListedRollout
 
 ChallengerName = Annotated[
     str, Argument(metavar="POLICY", help="The policy that takes over: the challenger.")
@@ -128,7 +128,7 @@ def start(
 
 
 def status(experiment: ExperimentName, as_json: AsJson = False, url: ServiceUrl = None) -> int:
-    """Say where the rollouts of an experiment stand.
+    """Say where the rollouts of an experiment and its loss budget stand.
 
     Exit status: 0, or 1 where the service refuses or does not answer.
 
@@ -140,7 +140,8 @@ def status(experiment: ExperimentName, as_json: AsJson = False, url: ServiceUrl 
     if as_json:
         print(content.decode())
     else:
-        lines = [line for each in found for line in _lines(each)]
+        lines = [line for each in found.rollouts for line in _lines(each)]
+        lines += [] if found.budget is None else _budget_lines(found.budget)
         print("\n".join(lines) if lines else f"{experiment}: no rollout")
     return 0
 
@@ -250,6 +251,11 @@ def _lines(rollout: "ListedRollout") -> list[str]:
     if rollout.figures is not None:
         lines += [f"  {line}" for line in _forecast_lines(rollout.forecast)]
     return lines
+
+
+def _budget_lines(budget: "ListedBudget") -> list[str]:
+    least = f"never below {budget.policy} by more than {100 * budget.by:g}%"
+    return [f"{least}: the others may have {100 * budget.share:.3g}%", f"  {budget.sentence}"]
 
 
 def _forecast_lines(found: "ListedForecast | None") -> list[str]:

@@ -83,10 +83,11 @@ def _dumped(models: Mapping[str, BaseModel]) -> dict[str, SettingValues]:
 
 def _rules(definition: Definition) -> dict[str, object]:
     """Return all settings that are no part of a table, by their paths."""
-    rules = definition.reward.model_dump(mode="json")
+    rules, never = definition.reward.model_dump(mode="json"), definition.never_below
     others: dict[str, object] = {
         "control": definition.control,
         "fallback": definition.fallback,
+        "never_below": never and never.model_dump(mode="json"),
         "max_vector": definition.max_vector,
         "rules.if_empty": definition.rules.if_empty,
         "rules.measure": definition.rules.measure,

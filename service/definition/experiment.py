@@ -23,7 +23,7 @@ from service.bandits.kinds.popularity import Popularity
 from service.bandits.kinds.random import Random
 from service.definition.faults import IN_PARTS, faults_of, without_nulls
 from service.definition.files import text_of, toml_of
-from service.definition.rollout import RolloutDefaults
+from service.definition.rollout import NeverBelow, RolloutDefaults
 from service.definition.rules import EACH_ARM, NEW, Rules, ValueTypes, faults_of_rules
 from service.errors import ConfigurationError
 from service.features.declaration import (
@@ -240,6 +240,9 @@ class Definition(Model):
     rollout: RolloutDefaults = Field(
         RolloutDefaults(), description="How challengers take over traffic."
     )
+    never_below: NeverBelow | None = Field(
+        None, description="A loss budget: the service earns nearly what one policy does, always."
+    )
     control: Name | None = Field(
         None, description="The policy that a verdict compares the others with."
     )
@@ -281,6 +284,8 @@ class Definition(Model):
         if all(policy.share == 0 for policy in self.policies.values()):
             yield ("policies",), "at least one needs a share above 0"
         yield from self._faults_of_names()
+        if self.never_below is not None:
+            yield from self._faults_of_budget(self.never_below.policy)
 
     def _faults_of_names(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what is wrong with the names of policies, and where."""
@@ -289,14 +294,35 @@ class Definition(Model):
                 ("policies", FALLBACK),
                 "is the name of the built-in fallback: give it another name",
             )
-        for setting, name, shadow in (
-            ("control", self.control, "a shadow earns nothing that others could be compared with"),
-            ("fallback", self.fallback, "a shadow decides nothing"),
-        ):
-            if name is not None and name not in self.policies:
-                yield (setting,), f"no policy {quoted(name)}{suggestion(name, self.policies)}"
-            elif name is not None and self.policies[name].shadow:
-                yield (setting,), shadow
+        if self.control is not None:
+            yield from self._faults_of_compared(self.control, ("control",))
+        name = self.fallback
+        if name is not None and name not in self.policies:
+            yield ("fallback",), f"no policy {quoted(name)}{suggestion(name, self.policies)}"
+        elif name is not None and self.policies[name].shadow:
+            yield ("fallback",), "a shadow decides nothing"
+
+    def _faults_of_compared(
+        self, name: str, loc: tuple[str, ...]
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what is wrong with a policy that others are compared with."""
+        if name not in self.policies:
+            yield loc, f"no policy {quoted(name)}{suggestion(name, self.policies)}"
+        elif self.policies[name].shadow:
+            yield loc, "a shadow earns nothing that others could be compared with"
+
+    def _faults_of_budget(self, name: str) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what is wrong with a loss budget and its policy."""
+        loc, policy = ("never_below", "policy"), self.policies.get(name)
+        yield from self._faults_of_compared(name, loc)
+        if policy is not None and not policy.shadow and not policy.share:
+            yield loc, f"{quoted(name)} needs a share above 0: it decides what the others may not"
+        if self.reward.default is None:
+            yield (
+                ("never_below",),
+                "a loss budget needs a default reward (reward.default): without one, decisions "
+                "that earned nothing are not known",
+            )
 
     @property
     def serving(self) -> dict[str, AnyPolicy]:

@@ -1,11 +1,12 @@
-"""Rollouts: how challengers take over traffic unless a start says otherwise. The `[rollout]` of a
-definition."""
+"""Rollouts: how challengers take over traffic unless a start says otherwise, and a loss budget. The
+`[rollout]` and the `never_below` of a definition."""
 
 from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from service.features.declaration import Name
 from service.features.model import Model
 
 MOST_STAGES = 20
@@ -45,3 +46,12 @@ class RolloutDefaults(Model):
         "ask", description="What it does then: ask a person, ship the challenger, or go back."
     )
     ask: bool = Field(False, description="Whether a person confirms each stage.")
+
+
+class NeverBelow(Model):
+    """A loss budget: the others get what keeps the service near one policy."""
+
+    policy: Name = Field(description="The policy that the service is compared with.")
+    by: Annotated[float, Field(gt=0, le=0.5)] = Field(
+        description="Share of its reward, from the low end of the range, that the service may lose."
+    )

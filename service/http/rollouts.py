@@ -1,4 +1,4 @@
-"""The routes of rollouts."""
+"""The routes of rollouts and of the loss budget."""
 
 from math import isfinite
 from typing import Annotated, Any, Literal
@@ -27,7 +27,7 @@ from service.http.dependencies import (
 from service.http.openapi import problems
 from service.http.schemas import Body
 from service.http.strict import StrictRoute
-from service.manage.rollouts import RolloutStatus
+from service.manage.rollouts import BudgetStatus, RolloutStatus
 from service.state.fold import State
 from service.state.rollout import (
     ReadingState,
@@ -162,8 +162,28 @@ class RolloutAnswer(BaseModel):
     )
 
 
+class BudgetAnswer(BaseModel):
+    """A loss budget and where it stands. The learner: all policies with shares but the one."""
+
+    policy: str = Field(description="The policy that the service is compared with.")
+    by: float = Field(description="Share of its reward that the service may lose.")
+    share: float = Field(description="Share of the traffic that the learner may have.")
+    ratio: Figure = Field(
+        description="Lower bound of the learner's reward as a share of the policy's, both from the "
+        "low end of the range. It holds at all times at once, with 95 percent; 0: nothing is known."
+    )
+    own: int = Field(description="Settled decisions of the learner.")
+    baseline: int = Field(description="Settled decisions of the policy.")
+    value: Figure = Field(description="Reward of a decision of the learner.")
+    baseline_value: Figure = Field(description="Reward of a decision of the policy.")
+    newest: float | None = Field(description="Time of the last settlement, unix seconds.")
+    moves: int = Field(description="Number of moves of the learner's share so far.")
+    sentence: str = Field(description="Where it stands.")
+
+
 class RolloutList(BaseModel):
     rollouts: list[RolloutAnswer]
+    budget: BudgetAnswer | None = Field(description="Null: the definition has no loss budget.")
 
 
 class RolloutPlanAnswer(BaseModel):
@@ -180,8 +200,12 @@ class RolloutPlanAnswer(BaseModel):
 
 @router.get(PREFIX, responses=problems(404, 503))
 async def list_rollouts(state: StateDep, services: ServicesDep) -> RolloutList:
-    """Return the rollouts under way, and the last one of each other challenger."""
-    return RolloutList(rollouts=await _answers(state, services))
+    """Return the rollouts under way, the last one of each other challenger, and the loss budget."""
+    rollouts, budget = await _answers(state, services), state.traffic.budget
+    return RolloutList(
+        rollouts=rollouts,
+        budget=None if budget is None else _budget_answer(await services.rollouts.budget(state)),
+    )
 
 
 @router.get(PREFIX + "/{policy}", responses=problems(404, 503))
@@ -190,6 +214,12 @@ async def get_rollout(
 ) -> RolloutAnswer:
     """Return where the rollout of a challenger stands."""
     return _answer(state, services, await services.rollouts.status(state, policy))
+
+
+@router.get("/experiments/{experiment}/budget", responses=problems(404, 503))
+async def get_budget(state: StateDep, services: ServicesDep) -> BudgetAnswer:
+    """Return where the loss budget stands. 404: the definition has none (`never_below`)."""
+    return _budget_answer(await services.rollouts.budget(state))
 
 
 @router.post("/experiments/{experiment}/forecast", responses=problems(400, 404, 409, 503))
@@ -272,6 +302,13 @@ def _answer(state: State, services: ServicesDep, status: RolloutStatus) -> Rollo
             "forecast": status.forecast and _forecast(status.forecast),
         }
     )
+
+
+def _budget_answer(status: BudgetStatus) -> BudgetAnswer:
+    budget, reading = status.budget, msgspec.structs.asdict(status.reading)
+    known = {name: _figure(value) for name, value in reading.items()}
+    own = {**known, **msgspec.structs.asdict(budget), "sentence": status.sentence}
+    return BudgetAnswer.model_validate(own)
 
 
 def _forecast(forecast: RolloutForecast) -> RolloutForecastAnswer:

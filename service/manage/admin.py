@@ -229,8 +229,15 @@ class Admin:
         find(state, policy)
         self.check_revision(state, if_match)
         expect_no_rollout(state, policy, "its share")
-        if not any({**state.traffic.shares, policy: share}.values()):
+        if not any({**state.traffic.given, policy: share}.values()):
             raise Invalid("at least one policy needs a share above 0", path="share")
+        budget = state.traffic.budget
+        if budget is not None and budget.policy == policy and not share:
+            raise Invalid(
+                f"never_below names {quoted(policy)}: it decides what the others may not, and "
+                "needs a share above 0",
+                path="share",
+            )
         event = TrafficChanged(
             at=self._log.clock.now(state),
             by=by,
@@ -531,7 +538,8 @@ def expect_no_rollout(state: State, policy: str, what: str) -> None:
 
 def _expect_comparable(state: State, definition: Definition) -> None:
     """Raise Conflict where another definition changes what a rollout under way compares: its two
-    policies, the reward or the features. Shares may change: the two have what both are given."""
+    policies, the reward or the features; or where its loss budget names one of the two. Shares may
+    change: the two have what both are given."""
     now = state.definition
     for rollout in state.traffic.rollouts.values():
         if rollout.ended:
@@ -540,6 +548,9 @@ def _expect_comparable(state: State, definition: Definition) -> None:
             policy = definition.policies.get(name)
             if policy != now.policies[name].model_copy(update={"share": policy and policy.share}):
                 expect_no_rollout(state, name, f"policy {quoted(name)}")
+        never = definition.never_below
+        if never is not None and never.policy in (rollout.policy, rollout.baseline):
+            expect_no_rollout(state, never.policy, "how never_below divides its traffic")
         if definition.reward != now.reward:
             expect_no_rollout(state, rollout.policy, "the reward")
         if not definition.features.same_as(now.features):

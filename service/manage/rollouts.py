@@ -1,4 +1,5 @@
-"""Rollouts of an experiment: their start, their steps, and what is known of them."""
+"""Rollouts of an experiment and its loss budget: their start, their steps, and what is known of
+them."""
 
 import asyncio
 import logging
@@ -7,14 +8,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, nan
 
+from msgspec.structs import replace
+
 from service.analysis.rollout_forecast import RolloutForecast, RolloutTraffic, rollout_forecast
 from service.analysis.rollouts import PolicyTraffic, RolloutLook, RolloutLooks
-from service.errors import Conflict, Invalid, Refused, StoreError
+from service.errors import Conflict, Invalid, NotFound, Refused, StoreError
 from service.log.log import Log
+from service.log.stores.base import Append, MarkConflict
 from service.manage.admin import Admin, expect_no_rollout, find
 from service.naming import not_found, quoted
-from service.state.events import AUTOMATIC, RolloutStarted, RolloutStepped
+from service.state.events import (
+    AUTOMATIC,
+    BudgetMoved,
+    RolloutStarted,
+    RolloutStepped,
+    encode_event,
+)
 from service.state.fold import State
+from service.state.loss_budget import (
+    BudgetReading,
+    LossBudget,
+    budget_sentence,
+    next_share,
+    unread,
+)
 from service.state.rollout import (
     NO_READING,
     Rollout,
@@ -28,11 +45,12 @@ from service.state.rollout import (
     roll_back,
     standing,
 )
+from service.telemetry.logs import log_change
 
 logger = logging.getLogger(__name__)
 
 JUDGE_SECONDS = 30.0
-"""Seconds between two judgements of the rollouts under way."""
+"""Seconds between two judgements of the rollouts under way and of loss budgets."""
 
 RECENT_SECONDS, LOOK_PATIENCE_SECONDS = 120.0, 3.0
 """Age, in seconds, up to which a look is recent enough for a person's step, and the longest that a
@@ -70,11 +88,21 @@ class RolloutStatus:
     forecast: RolloutForecast | None
 
 
+@dataclass(frozen=True)
+class BudgetStatus:
+    """A loss budget, what the log says of it, and where it stands in words."""
+
+    budget: LossBudget
+    reading: BudgetReading
+    sentence: str
+
+
 class Rollouts:
-    """Judges the rollouts under way, and takes the steps of people.
+    """Judges the rollouts under way and loss budgets, and takes the steps of people.
 
     The revision of the experiment is the mark of each step: of several processes that take one, or
-    of a step and a definition, the first counts.
+    of a step and a definition, the first counts. A move of a loss budget makes no revision, as it
+    is no change that a client's If-Match should meet: its number is its mark.
     """
 
     def __init__(self, admin: Admin, log: Log, look: RolloutLooker) -> None:
@@ -97,13 +125,19 @@ class Rollouts:
             expect_no_rollout(state, name, "a part of its traffic")
         if plan.policy == plan.baseline:
             raise Invalid("is the baseline: name another policy", path="policy")
+        budget = state.traffic.budget
+        if budget is not None and budget.policy in (plan.policy, plan.baseline):
+            raise Conflict(
+                f"never_below names {quoted(budget.policy)}, whose share it sets: name another "
+                "policy in the rollout, or take never_below out of the definition first"
+            )
         if state.definition.reward.default is None:
             raise Invalid(
                 "a rollout needs a default reward (reward.default): without one, decisions that "
                 "earned nothing are not known",
                 path="policy",
             )
-        shares = state.traffic.shares
+        shares = state.traffic.given
         if shares[plan.policy]:
             raise Conflict(
                 f"{quoted(plan.policy)} has a share of the traffic already, {shares[plan.policy]:g}"
@@ -177,10 +211,21 @@ class Rollouts:
             for name, rollout in state.traffic.rollouts.items()
         }
 
+    async def budget(self, state: State) -> BudgetStatus:
+        """Say where the loss budget stands. Raises NotFound where there is none."""
+        budget = state.traffic.budget
+        if budget is None:
+            raise NotFound("the definition has no loss budget (never_below)", path="budget")
+        looks = await self._look_if_possible(state)
+        found = looks and looks.budget
+        reading = found if found and found.began == budget.began else unread(budget)
+        return BudgetStatus(budget, reading, budget_sentence(budget, reading))
+
     # -- by itself -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Judge all rollouts under way every JUDGE_SECONDS, for ever, in the process that leads."""
+        """Judge all rollouts under way and loss budgets every JUDGE_SECONDS, for ever, in the
+        process that leads."""
         while True:
             await asyncio.sleep(JUDGE_SECONDS)
             for state in list(self._log.replicas.states.values()):
@@ -191,8 +236,11 @@ class Rollouts:
                     logger.exception("experiment %s: its rollouts are not judged", state.name)
 
     async def judge(self, state: State) -> None:
-        """Look at the rollouts of an experiment, and take the steps that are due."""
-        if not _under_way(state) or (looks := await self._look_if_possible(state)) is None:
+        """Look at an experiment, take the steps of rollouts that are due, and move its loss
+        budget."""
+        seen = state.revision
+        idle = state.traffic.budget is None and not _under_way(state)
+        if idle or (looks := await self._look_if_possible(state)) is None:
             return
         for policy, rollout in list(state.traffic.rollouts.items()):
             revision, now = state.revision, self._log.clock.now(state)
@@ -203,6 +251,34 @@ class Rollouts:
                 await self._append(state, policy, step, revision, AUTOMATIC)
             except Conflict:
                 logger.info("experiment %s: another process was first", state.name)
+        if looks.budget is not None and state.revision == seen:
+            await self._move(state, looks.budget)
+
+    async def _move(self, state: State, reading: BudgetReading) -> None:
+        """Move the loss budget, where that is due. Of several processes that do, the first
+        counts."""
+        budget, now = state.traffic.budget, self._log.clock.now(state)
+        if budget is None or (share := next_share(budget, reading, now)) is None:
+            return
+        moved = replace(budget, share=share, moves=budget.moves + 1)
+        event = BudgetMoved(
+            at=now,
+            by=AUTOMATIC,
+            began=budget.began,
+            number=moved.moves,
+            share=share,
+            before=budget.share,
+            ratio=reading.ratio,
+            own=reading.own,
+            baseline=reading.baseline,
+            sentence=budget_sentence(moved, reading),
+        )
+        mark = f"budget/{budget.began}/{moved.moves}"
+        entry = Append(state.name, encode_event(event), {mark: ""})
+        if isinstance(await self._log.committer.append(entry, event), MarkConflict):
+            logger.info("experiment %s: another process was first", state.name)
+        else:
+            log_change(state.name, f"loss budget: {event.sentence}", AUTOMATIC)
 
     async def _append(
         self,

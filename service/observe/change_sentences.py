@@ -9,6 +9,7 @@ from service.naming import listed, quoted, shortened
 from service.state.changelog import CHANGE_KINDS
 from service.state.events import (
     AUTOMATIC,
+    BudgetMoved,
     Change,
     ChangingEvent,
     Event,
@@ -59,6 +60,8 @@ def sentence(event: ChangingEvent | Event) -> str:
         words = f"{words}: {reason!r}"
     if isinstance(event, RolloutStepped):
         words = f"{words}: {event.step.sentence.removesuffix('.')}"
+    if isinstance(event, BudgetMoved):
+        words = f"{words}: {event.sentence.removesuffix('.')}"
     return f"{author(event.by)} {words}" if isinstance(event, Change) else words
 
 

@@ -36,6 +36,7 @@ EXPERIMENT = {
     "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
     "forage_sample_ratio_mismatch": "1 if the log does not match its probabilities.",
     "forage_rollout_rollbacks_total": "Rollouts that gave the traffic back to their baseline.",
+    "forage_budget_learner_share": "Share that a loss budget leaves to all other policies.",
     "forage_snapshot_lag_ratio": "Events since the last snapshot, as a share of those between two.",
 }
 POLICY = {
@@ -121,6 +122,8 @@ class MetricsCollector(Collector):
                 wrong = float(self._telemetry.mismatched[name])
                 yield "forage_sample_ratio_mismatch", (name,), wrong
             yield "forage_rollout_rollbacks_total", (name,), float(state.traffic.rollbacks)
+            if budget := state.traffic.budget:
+                yield "forage_budget_learner_share", (name,), budget.share
             behind = state.position - self._log.replicas.by_name[name].snapshot_position
             every = self._log.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every

@@ -137,7 +137,7 @@ class Overview:
         return {
             "name": learner.name,
             "kind": learner.settings.kind,
-            "share": state.traffic.shares[learner.name],
+            "share": state.traffic.given[learner.name],
             "mean_reward": own.total / own.count if own.count else None,
             "mean_reward_interval": interval(own, state.definition.reward),
             "reward_warning": sizes.warning if sizes else None,

@@ -1,4 +1,4 @@
-"""Ask a running service for the rollouts of an experiment, and for their steps."""
+"""Ask a running service for the rollouts of an experiment and its loss budget, and for steps."""
 
 from typing import Any
 from urllib.parse import quote
@@ -54,8 +54,20 @@ class ListedRollout(msgspec.Struct, frozen=True):
     forecast: ListedForecast | None
 
 
-class _Listed(msgspec.Struct, frozen=True):
+class ListedBudget(msgspec.Struct, frozen=True):
+    """A loss budget, as far as a terminal shows it."""
+
+    policy: str
+    by: float
+    share: float
+    sentence: str
+
+
+class ListedRollouts(msgspec.Struct, frozen=True):
+    """The rollouts of an experiment, and its loss budget; None: it has none."""
+
     rollouts: list[ListedRollout]
+    budget: ListedBudget | None
 
 
 def _read(content: bytes, kind: Any) -> Any:
@@ -65,12 +77,12 @@ def _read(content: bytes, kind: Any) -> Any:
         raise ConfigurationError(f"the service does not answer as Forage: {fault}") from fault
 
 
-def ask_rollouts(experiment: str, settings: Settings) -> tuple[bytes, list[ListedRollout]]:
-    """Return the rollouts of an experiment, as JSON and as they are shown. Raises
-    ConfigurationError, as all below."""
+def ask_rollouts(experiment: str, settings: Settings) -> tuple[bytes, ListedRollouts]:
+    """Return the rollouts of an experiment and its loss budget, as JSON and as they are shown.
+    Raises ConfigurationError, as all below."""
     content = ask(settings, "GET", f"{_path(experiment)}/rollouts")
-    listed: _Listed = _read(content, _Listed)
-    return content, listed.rollouts
+    found: ListedRollouts = _read(content, ListedRollouts)
+    return content, found
 
 
 def forecast_rollout(experiment: str, body: dict[str, Any], settings: Settings) -> PlannedRollout:

@@ -17,6 +17,7 @@ from service.state.events import (
     ArmPatched,
     ArmRemoved,
     ArmUpserted,
+    BudgetMoved,
     ChangeDetected,
     Erased,
     Event,
@@ -49,7 +50,7 @@ class ChangeKind:
     name    as the history says it on the wire
     words   what was done, with fields of the event in braces
     kept    most entries that are kept
-    serves  it may change the versions or the shares that serve
+    serves  it may change the versions that serve, or the shares that are set
     """
 
     name: str
@@ -67,6 +68,7 @@ CHANGE_KINDS: Mapping[type[Event], ChangeKind] = {
         "rollout_started", "began to roll out {policy} in place of {baseline}", serves=True
     ),
     RolloutStepped: ChangeKind("rollout_stepped", "{kind} the rollout of {policy}", serves=True),
+    BudgetMoved: ChangeKind("budget_moved", "moved the loss budget"),
     VersionStaged: ChangeKind("version_staged", "staged version {version} of {policy}"),
     VersionActivated: ChangeKind(
         "version_activated", "let version {version} of {policy} serve", serves=True
@@ -86,7 +88,7 @@ CHANGE_KINDS: Mapping[type[Event], ChangeKind] = {
 """Events that the history of an experiment lists. A line is all that a further one needs."""
 
 Serving = tuple[dict[str, int], dict[str, float]]
-"""Version and share of each policy."""
+"""Version of each policy, and its share as people and rollouts have set it."""
 
 KINDS_BY_NAME = {kind.name: kind for kind in CHANGE_KINDS.values()}
 
@@ -113,7 +115,7 @@ class NotedChange(NamedTuple):
     kind       name of its `ChangeKind`
     revision   of the experiment after it; 0: it makes none
     versions   versions that served after it, by policy; None: it changes none
-    shares     of the traffic after it, by policy; None: it changes none
+    shares     as they were set after it, by policy; None: it changes none
     """
 
     position: int

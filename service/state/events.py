@@ -20,7 +20,7 @@ FeatureValues = dict[str, Any]
 """Values by name, as in JSON."""
 
 AUTOMATIC = "automatic"
-"""Author of what the service does by itself."""
+"""Author, in place of a key, of what the service does by itself."""
 
 STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""
@@ -100,6 +100,26 @@ class RolloutStepped(Change, frozen=True, kw_only=True, tag="RolloutStepped"):
     step: RolloutStep
     revision: int
     reason: str = ""
+
+
+class BudgetMoved(Change, frozen=True, kw_only=True, tag="BudgetMoved"):
+    """The learner of a loss budget may have another share of the traffic. It makes no revision.
+
+    began           position at which the budget began
+    number          of the move, from 1 on
+    share, before   of the traffic, from now on and until now
+    ratio           lower bound of what the learner earns, as a share of what the baseline does
+    own, baseline   settled decisions of both that count
+    """
+
+    began: int
+    number: int
+    share: float
+    before: float
+    ratio: float
+    own: int
+    baseline: int
+    sentence: str
 
 
 class ArmUpserted(Change, frozen=True, kw_only=True, tag="ArmUpserted"):
@@ -341,10 +361,18 @@ ChangingEvent = (
     | ChangeDetected
     | Erased
 )
-"""Events that change what an experiment serves or has learned."""
+"""Events that make a revision or change what an experiment has learned."""
 
 AnyEvent = (
-    ChangingEvent | Activated | Exposed | Imported | Leased | Skipped | LogTruncated | Tombstone
+    ChangingEvent
+    | Activated
+    | BudgetMoved
+    | Exposed
+    | Imported
+    | Leased
+    | LogTruncated
+    | Skipped
+    | Tombstone
 )
 
 

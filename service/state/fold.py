@@ -32,6 +32,7 @@ from service.state.events import (
     ArmPatched,
     ArmRemoved,
     ArmUpserted,
+    BudgetMoved,
     ChangeDetected,
     ChangingEvent,
     Erased,
@@ -63,7 +64,7 @@ from service.state.rule_plan import Ruled
 from service.state.rulebook import RuleBook, Situation
 from service.state.snapshot import Snapshot
 from service.state.succession import obstacle, succeed
-from service.state.traffic import Traffic, TrafficEvent
+from service.state.traffic import Traffic
 from service.state.version_gate import gate_sentence
 from service.state.version_registry import Instant, VersionRegistry
 
@@ -163,8 +164,8 @@ class State:
             raise _erased(self.name, position)
         if isinstance(event, Skipped):
             self._skip(position, event.position)
-        elif isinstance(event, LogTruncated | Exposed | Leased):
-            self._note(event)
+        elif isinstance(event, LogTruncated | Exposed | Leased | BudgetMoved):
+            self._note(position, event)
         elif not isinstance(event, Activated | Imported):  # marks hold what was shown
             if isinstance(event, Erased):
                 self.erased_keys.update(event.keyed)
@@ -177,11 +178,14 @@ class State:
 
     def _serving(self) -> Serving:
         versions = {name: learner.active.number for name, learner in self.learners.items()}
-        return versions, {} if self.deleted else self.traffic.shares
+        return versions, {} if self.deleted else self.traffic.given
 
-    def _note(self, event: LogTruncated | Exposed | Leased) -> None:
-        """Note what concerns no head."""
+    def _note(self, position: int, event: LogTruncated | Exposed | Leased | BudgetMoved) -> None:
+        """Note what concerns no head and makes no revision."""
         match event:
+            case BudgetMoved():
+                if not self.deleted:
+                    self.traffic = self.traffic.after(position, event)
             case LogTruncated():
                 self.lost_to = max(self.lost_to, event.last)
                 self.lost_at = max(self.lost_at, event.at)
@@ -351,10 +355,10 @@ class State:
         }
         own = definition.built_in_fallback
         self.built_in = None if own is None else follow(self.built_in, FALLBACK, own)
+        traffic, before = (Traffic({}), None) if self.deleted else (self.traffic, self.definition)
+        self.traffic = traffic.defined(position, definition, before)
         self.definition, self.schema, self.learners = definition, schema, learners
         self.versions.follow(learners, Instant(position, event.at))
-        shares = {name: each.share for name, each in definition.serving.items()}
-        self.traffic = Traffic(shares) if self.deleted else self.traffic.defined(shares)
         self._mark_rolled_out()
         self.rulebook = RuleBook(definition)
         self.exposure.define(definition.rules)
@@ -430,7 +434,9 @@ class State:
             return []
         return np.flatnonzero(np.isin(earlier.columns, event.columns)).tolist()
 
-    def _revise(self, position: int, event: PolicyReset | TrafficEvent) -> None:
+    def _revise(
+        self, position: int, event: PolicyReset | TrafficChanged | RolloutStarted | RolloutStepped
+    ) -> None:
         self.revision = event.revision
         if not isinstance(event, PolicyReset):
             self.traffic = self.traffic.after(position, event)
@@ -466,13 +472,13 @@ class State:
 
     @property
     def current_definition(self) -> Definition:
-        """Return the definition, with the catalogue and the shares as they are now."""
+        """Return the definition, with the catalogue as it is now and the shares as they are set."""
         return self.definition_with_shares.with_catalogue(self.arms, self.attributes)
 
     @property
     def definition_with_shares(self) -> Definition:
-        """Return the definition, with the shares as they are now."""
-        return self.definition.with_shares(self.traffic.shares)
+        """Return the definition, with the shares as people and rollouts have set them."""
+        return self.definition.with_shares(self.traffic.given)
 
     @property
     def candidates(self) -> Candidates:

@@ -1,4 +1,5 @@
-"""Traffic: the share of each policy, rollouts that divide one, and what a unit draws for good."""
+"""Traffic: the share of each policy, the loss budget that scales them, rollouts that divide one,
+and what a unit draws for good."""
 
 import hashlib
 from collections.abc import Mapping
@@ -7,10 +8,13 @@ from typing import Any
 
 import msgspec
 
-from service.state.events import RolloutStarted, RolloutStepped, TrafficChanged
+from service.bandits.kinds import AnyPolicy
+from service.definition.experiment import Definition
+from service.state.events import BudgetMoved, RolloutStarted, RolloutStepped, TrafficChanged
+from service.state.loss_budget import LossBudget
 from service.state.rollout import Rollout, RolloutStep, applied, begun
 
-TrafficEvent = TrafficChanged | RolloutStarted | RolloutStepped
+TrafficEvent = TrafficChanged | RolloutStarted | RolloutStepped | BudgetMoved
 
 ROLLOUT_DRAW = b"rollout"
 """What tells the draw of a challenger from that of a policy of its name."""
@@ -19,10 +23,15 @@ ROLLOUT_DRAW = b"rollout"
 class Traffic:
     """Who decides the requests that name no policy.
 
-    shares     of each policy, beside the others', at least 0
-    chances    the same as probabilities, in the order of the names, of the policies that have one
+    given      shares of each policy, beside the others', as people and rollouts set them
+    shares     the same within the loss budget: what is drawn by
+    chances    these as probabilities, in the order of the names, of the policies that have one
     rollouts   that are under way, and the last one of each other challenger, by challenger
     rollbacks  of rollouts, since the experiment was defined first
+    budget     None: there is none
+
+    A budget scales the shares of all policies but its own together, so units move only between its
+    policy and the others.
 
     A rollout divides the share of its baseline by a draw of its own: no unit of another policy
     moves. As its challenger's part grows, units move to it alone, and the same challenger gets the
@@ -36,8 +45,9 @@ class Traffic:
         rollouts: Mapping[str, Rollout] | None = None,
         drawn_by: Mapping[str, str] | None = None,
         rollbacks: int = 0,
+        budget: LossBudget | None = None,
     ) -> None:
-        self.rollbacks = rollbacks
+        self.rollbacks, self.budget = rollbacks, budget
         self.rollouts = dict(rollouts or {})
         self._drawn_by = dict(drawn_by or {})  # names by which policies draw, where not their own
         self._whole = dict(shares)  # a baseline has the share of both
@@ -47,17 +57,22 @@ class Traffic:
         for each in self._challengers.values():
             both = self._whole[each.baseline] + self._whole[each.policy]
             self._whole |= {each.baseline: both, each.policy: 0.0}
-        self.shares = dict(self._whole)
-        for each in self._challengers.values():
-            both = self._whole[each.baseline]
-            self.shares[each.baseline] = both * (1 - each.share)
-            self.shares[each.policy] = both * each.share
+        within = _within(self._whole, budget)
+        self.given, self.shares = self._divided(self._whole), self._divided(within)
         self.chances = _chances(self.shares)
         self._draws = {
             self._drawn_by.get(name, name): (name, chance)
-            for name, chance in _chances(self._whole).items()
+            for name, chance in _chances(within).items()
         }
         self._draw_chances = {draw: chance for draw, (_, chance) in self._draws.items()}
+
+    def _divided(self, whole: Mapping[str, float]) -> dict[str, float]:
+        """Return the shares of the policies, by those of which a baseline has the share of both."""
+        shares = dict(whole)
+        for each in self._challengers.values():
+            both = whole[each.baseline]
+            shares |= {each.baseline: both * (1 - each.share), each.policy: both * each.share}
+        return shares
 
     def chance(self, policy: str) -> float:
         """Return the chance of a policy."""
@@ -84,26 +99,61 @@ class Traffic:
 
     # -- changes -------------------------------------------------------------------------------
 
-    def defined(self, shares: Mapping[str, float]) -> "Traffic":
-        """Return the traffic of another definition. The policies of a rollout have what both are
-        given, and rollouts of policies that are gone end."""
+    def defined(
+        self, position: int, definition: Definition, before: Definition | None
+    ) -> "Traffic":
+        """Return the traffic of another definition, at its position in the log. The policies of a
+        rollout have what both are given, and rollouts of policies that are gone end.
+
+        before   the definition until then; None: there was none
+        """
+        shares = {name: each.share for name, each in definition.serving.items()}
         kept = {
             name: each
             for name, each in self.rollouts.items()
             if name in shares and each.baseline in shares
         }
-        return self._with(shares=shares, rollouts=kept)
+        budget = self._budget_of(position, definition, before)
+        return self._with(shares=shares, rollouts=kept, budget=budget)
+
+    def _budget_of(
+        self, position: int, definition: Definition, before: Definition | None
+    ) -> LossBudget | None:
+        """Return the loss budget of a definition: the one that there is, unless the definition
+        changes it or its policy."""
+        said, budget = definition.never_below, self.budget
+        if said is None:
+            return None
+        if (
+            budget is not None
+            and before is not None
+            and (budget.policy, budget.by) == (said.policy, said.by)
+            and _same_but_share(before.policies[said.policy], definition.policies[said.policy])
+        ):
+            return budget
+        return LossBudget(policy=said.policy, by=said.by, began=position, share=said.by)
 
     def after(self, position: int, event: TrafficEvent) -> "Traffic":
         """Return the traffic after an event, at its position in the log."""
         match event:
             case TrafficChanged():
-                return self._with(shares={**self.shares, **event.shares})
+                return self._with(shares={**self.given, **event.shares})
             case RolloutStarted():
                 begins = begun(event.plan, position, event.at)
                 return self._with(rollouts={**self.rollouts, begins.policy: begins})
             case RolloutStepped():
                 return self._stepped(event.policy, event.step)
+            case BudgetMoved():
+                return self._moved(event)
+
+    def _moved(self, event: BudgetMoved) -> "Traffic":
+        """Return the traffic after a move of the loss budget. A move of a budget that another
+        definition has ended meanwhile changes nothing."""
+        budget = self.budget
+        if budget is None or event.began != budget.began:
+            return self
+        moved = msgspec.structs.replace(budget, share=event.share, moves=event.number)
+        return self._with(budget=moved)
 
     def _stepped(self, policy: str, step: RolloutStep) -> "Traffic":
         rollout = applied(self.rollouts[policy], step)
@@ -127,18 +177,40 @@ class Traffic:
             "rollouts": self.rollouts,
             "drawn_by": self._drawn_by,
             "rollbacks": self.rollbacks,
+            "budget": self.budget,
         }
 
     # -- snapshots -----------------------------------------------------------------------------
 
     def members(self) -> dict[str, Any]:
         """Return it as members of a snapshot. `restore` is the inverse, bit for bit."""
-        return {**self._fields, "rollouts": msgspec.to_builtins(self.rollouts)}
+        parts = {"rollouts": self.rollouts, "budget": self.budget}
+        return {**self._fields, **msgspec.to_builtins(parts)}
 
     @classmethod
     def restore(cls, members: Mapping[str, Any]) -> "Traffic":
         rollouts = msgspec.convert(members["rollouts"], dict[str, Rollout])
-        return cls(**{**members, "rollouts": rollouts})
+        budget = msgspec.convert(members["budget"], LossBudget | None)
+        return cls(**{**members, "rollouts": rollouts, "budget": budget})
+
+
+def _within(shares: Mapping[str, float], budget: LossBudget | None) -> dict[str, float]:
+    """Return the shares where all policies but that of a loss budget have together at most what it
+    allows."""
+    if budget is None:
+        return {**shares}
+    total = sum(shares.values())
+    others = total - shares[budget.policy]
+    if others <= budget.share * total:
+        return {**shares}
+    factor = budget.share * total / others
+    within = {name: factor * share for name, share in shares.items()}
+    return within | {budget.policy: (1 - budget.share) * total}
+
+
+def _same_but_share(one: AnyPolicy, other: AnyPolicy) -> bool:
+    """Say whether the settings of two policies are the same but for their shares."""
+    return one.model_copy(update={"share": other.share}) == other
 
 
 def _chances(shares: Mapping[str, float]) -> dict[str, float]:

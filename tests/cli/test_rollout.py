@@ -57,6 +57,19 @@ def test_a_rollout_from_start_to_end(running: Serving, tmp_path: Path) -> None:
     assert "advanced the rollout of 'new': 'enough seen': There is no data" in history
 
 
+def test_the_status_has_the_loss_budget(running: Serving, tmp_path: Path) -> None:
+    definition = {**SHOP, "never_below": {"policy": "main", "by": 0.02}}
+    running.client.put(PATH, json=definition).raise_for_status()
+    told = run(running, tmp_path, "status")
+    assert told.stdout.splitlines() == [
+        "never below main by more than 2%: the others may have 2%",
+        "  Too few decisions are settled to compare with 'main'. The others may have 2 percent of "
+        "the traffic.",
+    ]
+    found = json.loads(run(running, tmp_path, "status", "--json").stdout)["budget"]
+    assert (found["policy"], found["share"], found["moves"]) == ("main", 0.02, 0)
+
+
 def test_a_forecast_says_days_and_whether_it_can_end(running: Serving, tmp_path: Path) -> None:
     for number in range(200):
         chosen = running.post("/select", {"experiment": "shop"})

@@ -26,6 +26,7 @@ TITLES = {
     "ExploreRule": "Exploration:",
     "AtMostRule": "Variety:",
     "RolloutDefaults": "Rollouts:",
+    "NeverBelow": "A loss budget:",
 }
 """Sections of the models that are no kind of feature."""
 

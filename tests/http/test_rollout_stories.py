@@ -12,6 +12,9 @@ from tests.support.clock import VirtualClock
 from tests.support.service import Wire, serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "rollouts.md"
+KEY = bytes(32)
+"""It hashes units, and so says who gets whom."""
+
 STORIES = {
     "To 100 percent": ({"old": 0.5, "new": 0.52}, {"margin": 0.3, "stage_hours": 1.0}),
     "Taken back": ({"old": 0.5, "new": 0.2}, {"margin": 0.3, "stage_hours": 1.0}),
@@ -35,7 +38,7 @@ def test_a_story_is_as_the_page_tells_it(
     section = page[page.index(f"### {title}") :]
     found = re.search(r"```\n(.*?)\n```", section, re.DOTALL)
     assert found is not None
-    with serving(store, clock=clock, expiry_seconds=1.0) as wire:
+    with serving(store, clock=clock, expiry_seconds=1.0, token_keys=[KEY]) as wire:
         assert wire.put("/experiments/shop?replace=true", two_policies()).status_code == 200
         begun = start(wire, stages=[0.2, 0.5, 1.0], **plan)
         visitors = Visitors(wire, **rates)

@@ -173,7 +173,7 @@ def test_what_cannot_be_rolled_out_is_refused(shop: Wire, body: Json, code: int,
         answer = shop.post(f"/experiments/shop/{path}", {**PLAN, **body})
         problem = expect_problem(answer, code)
         assert says in problem["detail"] + " ".join(e["message"] for e in problem["errors"])
-    assert shop.get("/experiments/shop/rollouts").json() == {"rollouts": []}
+    assert shop.get("/experiments/shop/rollouts").json()["rollouts"] == []
 
 
 def test_a_rollout_without_a_default_reward_is_refused(shop: Wire) -> None:
@@ -239,7 +239,7 @@ def test_a_plan_forecasts_each_stage_and_starts_nothing(shop: Wire) -> None:
     assert not forecast["cannot_end"]
     rare = {**PLAN, "margin": 0.001}
     assert shop.post("/experiments/shop/forecast", rare).json()["forecast"]["cannot_end"]
-    assert shop.get("/experiments/shop/rollouts").json() == {"rollouts": []}
+    assert shop.get("/experiments/shop/rollouts").json()["rollouts"] == []
 
 
 def test_a_challenger_learns_from_every_reward_until_its_rollout_ends(shop: Wire) -> None:

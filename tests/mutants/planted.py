@@ -882,4 +882,37 @@ MUTANTS: Final = (
         [Edit("service/state/learner.py", "        if told is not None:\n", "        if False:\n")],
         ["tests/unit/test_version_gate.py"],
     ),
+    Mutant(
+        "two processes move a loss budget at once",
+        [
+            Edit(
+                "service/manage/rollouts.py",
+                'encode_event(event), {mark: ""})',
+                "encode_event(event), {})",
+            )
+        ],
+        ["tests/http/test_loss_budget.py"],
+    ),
+    Mutant(
+        "what a learner was before it began anew counts for its share",
+        [
+            Edit(
+                "service/analysis/rollouts.py",
+                "        definitions.mixed_since(budget.policy),\n        *(starts[name].position for name, policy in serving.items() if policy.share),\n",
+                "        0,\n",
+            )
+        ],
+        ["tests/http/test_loss_budget.py"],
+    ),
+    Mutant(
+        "the shares that a loss budget allows are taken for those that people set",
+        [
+            Edit(
+                "service/state/fold.py",
+                "with_shares(self.traffic.given)",
+                "with_shares(self.traffic.shares)",
+            )
+        ],
+        ["tests/unit/test_traffic.py", "tests/http/test_loss_budget.py"],
+    ),
 )

@@ -130,12 +130,11 @@ def misses(found: Streams, setup: Setup) -> tuple[bool, ...]:
         missed.append(bool((np.abs(means - true) > halves).any()))
     ratio = truth[0] / truth[1]
     sums = [np.cumsum(each.z)[looks] for each in (own, control)]
-    mine, theirs, both = (
-        sum_of_squares(a, unit, b)[looks]
-        for a, b in ((own.e, own.e), (control.e, control.e), (own.e, control.e))
+    mine, theirs, apart = (
+        sum_of_squares(each.e, unit)[looks] for each in (own, control, own - control)
     )
     scale = np.maximum(own.scale, ratio * control.scale)
-    v = (mine - 2 * ratio * both + ratio**2 * theirs) / scale**2
+    v = (mine - ratio * (mine + theirs - apart) + ratio**2 * theirs) / scale**2
     evidence = log_evidence(np.abs(sums[0] - ratio * sums[1]) / scale, v, 1.0)
     return (*missed, bool((evidence > np.log(2 / ALPHA)).any()))
 

@@ -79,6 +79,7 @@ def used(**settings: Any) -> Iterator[Wire]:
             policies={**wire.definition()["policies"], "net": net},
             attributes={"stock": "number"},
             rules={"in_stock": {"arm": "mouse", "eligible_if": "stock > 0"}},
+            never_below={"policy": "net", "by": 0.1},
         )
         plan = {"policy": "named_only", "baseline": "linucb"}
         assert wire.post("/experiments/shop/rollouts", plan).status_code == 201

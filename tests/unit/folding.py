@@ -18,10 +18,12 @@ from service.log.stores.memory import MemoryStore
 from service.state import codec
 from service.state.artifacts import pack_artifact, read_artifact, read_meta
 from service.state.events import (
+    AUTOMATIC,
     AnyEvent,
     ArmPatched,
     ArmRemoved,
     ArmUpserted,
+    BudgetMoved,
     ChangeDetected,
     Corrected,
     Erased,
@@ -145,6 +147,24 @@ class Log:
         """Take a step of a rollout."""
         step = take(self.state.traffic.rollouts[policy], NO_READING, 0.0)
         self._change(RolloutStepped, policy=policy, step=step)
+
+    def move_budget(self, share: float) -> None:
+        """Give the learner of the loss budget another share."""
+        budget = self.state.traffic.budget
+        assert budget is not None
+        event = BudgetMoved(
+            at=0.0,
+            by=AUTOMATIC,
+            began=budget.began,
+            number=budget.moves + 1,
+            share=share,
+            before=budget.share,
+            ratio=0.9,
+            own=20,
+            baseline=80,
+            sentence="The others may have more.",
+        )
+        self.write(event)
 
     def delete(self) -> None:
         self._change(ExperimentDeleted)

@@ -97,13 +97,15 @@ def written() -> tuple[Log, Snapshot]:
     log.settle("linucb", {"toy1": 1.0})
     log.delete()
     few = {"cap": {"arm": "toy1", "count": 50, "every": "1h"}}
-    log.define({**shop(), "rules": {"few": few}})
+    never_below = {"policy": "random", "by": 0.25}
+    log.define({**shop(), "rules": {"few": few}, "never_below": never_below})
     log.upsert("food9", {"kind": "food"}, {"stock": 2.0, "sale": True})
     log.patch("food9", {"kind": "toy"}, {"stock": 1.0, "brand": "Acme", "sale": None})
     log.remove("food2")
     log.share(linucb=2.0)
     log.roll_out("static", "linucb", 0.2, 0.5)
     log.step("static", advance)
+    log.move_budget(0.5)
     log.write(Imported(at=0.0, by="ops", policy="linucb", visits=3))
     log.write(Activated(at=0.0, decision="ahead"))
     log.write(Skipped(at=0.0, position=log.state.position + 1, reason="damaged"))

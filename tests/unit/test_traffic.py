@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise, permutations
+from typing import Any
 
 import pytest
 
@@ -201,3 +202,102 @@ def test_rollbacks_are_counted_over_attempts_and_definitions() -> None:
         log.step("new", roll_back)
     log.define(shop(old={"kind": "random"}))
     assert State.restore(log.state.snapshot()).traffic.rollbacks == 2
+
+
+# -- the loss budget -----------------------------------------------------------------------------
+
+
+def budgeted(by: float = 0.05, **more: Any) -> dict[str, Any]:
+    """Policies of which `old` has three fifths of the traffic, and a loss budget that names it."""
+    shares = {"old": 3.0, "new": 1.0, "other": 1.0}
+    policies = {name: {"kind": "random", "share": each} for name, each in shares.items()}
+    return {**shop(**{**policies, **more}), "never_below": {"policy": "old", "by": by}}
+
+
+def test_a_budget_scales_all_others_together_and_keeps_what_is_set() -> None:
+    log = Log()
+    log.define(budgeted())
+    traffic = log.state.traffic
+    assert traffic.given == {"old": 3.0, "new": 1.0, "other": 1.0}
+    assert traffic.chances == pytest.approx({"old": 0.95, "new": 0.025, "other": 0.025})
+    assert log.state.definition_with_shares == log.state.definition
+    log.move_budget(0.3)
+    chances = {"old": 0.7, "new": 0.15, "other": 0.15}
+    assert log.state.traffic.chances == pytest.approx(chances)
+    log.move_budget(0.9)
+    assert log.state.traffic.chances == {"old": 0.6, "new": 0.2, "other": 0.2}
+    log.share(new=2.0)
+    assert log.state.traffic.given == {"old": 3.0, "new": 2.0, "other": 1.0}
+    assert log.state.definition_with_shares.policies["new"].share == 2.0
+
+
+def test_units_move_only_between_the_policy_of_a_budget_and_the_others() -> None:
+    log = Log()
+    log.define(budgeted(old={"kind": "random", "share": 0.1}))
+    drawn = [{unit: log.state.traffic.assign("shop", unit) for unit in UNITS}]
+    for share in (0.2, 0.5, 0.9, 0.3):
+        log.move_budget(share)
+        drawn.append({unit: log.state.traffic.assign("shop", unit) for unit in UNITS})
+        part = sum(name != "old" for name in drawn[-1].values()) / len(UNITS)
+        assert part == pytest.approx(share, abs=0.03)
+    for before, after in pairwise(drawn[:-1]):
+        assert moves(before, after).keys() == {("old", "new"), ("old", "other")}
+    assert moves(*drawn[-2:]).keys() == {("new", "old"), ("other", "old")}
+
+
+def test_a_rollout_divides_what_a_budget_leaves_to_its_baseline() -> None:
+    log = Log()
+    log.define(budgeted(new={"kind": "random", "share": 0.0}))
+    log.move_budget(0.1)
+    log.roll_out("new", "other", 0.25)
+    traffic = log.state.traffic
+    assert traffic.given == {"old": 3.0, "new": 0.25, "other": 0.75}
+    assert traffic.chances == pytest.approx({"old": 0.9, "new": 0.025, "other": 0.075})
+    before = {unit: traffic.assign("shop", unit) for unit in UNITS}
+    log.move_budget(0.2)
+    after = {unit: log.state.traffic.assign("shop", unit) for unit in UNITS}
+    assert moves(before, after).keys() == {("old", "new"), ("old", "other")}
+
+
+def test_a_budget_is_in_snapshots_and_lasts_until_it_or_its_policy_changes() -> None:
+    log = Log()
+    log.define(budgeted())
+    log.move_budget(0.5)
+    began = log.state.traffic.budget
+    assert State.restore(log.state.snapshot()).traffic.members() == log.state.traffic.members()
+    log.define(budgeted(new={"kind": "linucb"}, old={"kind": "random", "share": 0.5}))
+    assert log.state.traffic.budget == began
+    for changed in (budgeted(0.1), budgeted(0.1, old={"kind": "random", "epsilon": 0.5})):
+        log.define(changed)
+        budget = log.state.traffic.budget
+        assert budget is not None
+        assert (budget.share, budget.moves, budget.began) == (0.1, 0, log.state.position)
+        log.move_budget(0.3)
+    log.define({**budgeted(), "never_below": None})
+    assert log.state.traffic.budget is None
+    assert log.state.traffic.chances == {"old": 0.6, "new": 0.2, "other": 0.2}
+
+
+def test_a_move_of_a_budget_that_has_ended_changes_nothing() -> None:
+    log = Log()
+    log.define(budgeted())
+    log.move_budget(0.5)
+    late, _ = log.records[-1]
+    log.define(budgeted(0.1))
+    log.write(late)
+    assert log.state.traffic.chance("old") == pytest.approx(0.9)
+    log.delete()
+    log.write(late)
+    log.define(budgeted(0.1))
+    log.write(late)
+    assert log.state.traffic.chance("old") == pytest.approx(0.9)
+
+
+def test_a_move_makes_no_revision_and_sets_no_share() -> None:
+    log = Log()
+    log.define(budgeted())
+    revision = log.state.revision
+    log.move_budget(0.5)
+    assert log.state.revision == revision
+    newest = next(log.state.changelog.newest_first())
+    assert (newest.kind, newest.revision, newest.shares) == ("budget_moved", 0, None)
