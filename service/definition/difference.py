@@ -92,7 +92,9 @@ def _rules(definition: Definition) -> dict[str, object]:
         "rules.if_empty": definition.rules.if_empty,
         "rules.measure": definition.rules.measure,
     }
-    return {f"reward.{name}": value for name, value in rules.items()} | others
+    rollout = definition.rollout.model_dump(mode="json")
+    tables = {f"reward.{name}": value for name, value in rules.items()}
+    return tables | {f"rollout.{name}": value for name, value in rollout.items()} | others
 
 
 def _compare_names(
