@@ -61,6 +61,8 @@ BETS: Array = np.array([0.99, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02])
 reward): 1 for a challenger that earns nothing, 0.5 for one that earns half, whatever the rate, and
 less for a small loss."""
 STOP_WEALTH = 2 / STOP_ALPHA
+CHANCE_ROUNDING = 1e-9
+"""Relative error of a chance, more than its arithmetic has: the smallest chance counts."""
 
 
 class RolloutRows(NamedTuple):
@@ -252,7 +254,8 @@ class RolloutEvidence:
         """
         marks = np.array([len(rows.own)]) if marks is None else marks
         chance = rows.own_chance / np.maximum(rows.own_chance + rows.baseline_chance, 1e-300)
-        kept = (rows.own | rows.baseline) & (np.minimum(chance, 1 - chance) >= self._least)
+        enough = np.minimum(chance, 1 - chance) >= self._least * (1 - CHANCE_ROUNDING)
+        kept = (rows.own | rows.baseline) & enough
         kept[kept] = self._count_units(rows.unit[kept])
         marks = np.concatenate([[0], np.cumsum(kept)])[marks]
         own, unit, chance = rows.own[kept], rows.unit[kept], chance[kept]

@@ -10,7 +10,7 @@ from service.analysis.definitions import Definitions
 from service.analysis.history import read_history
 from service.analysis.loss_budget import BudgetRows, budget_reading
 from service.analysis.outcomes import Outcomes, outcomes_of
-from service.analysis.rollout_evidence import RolloutEvidence, RolloutRows
+from service.analysis.rollout_evidence import CHANCE_ROUNDING, RolloutEvidence, RolloutRows
 from service.analysis.sequences import Array
 from service.log.reading import SILENT, Progress
 from service.log.stores import Store
@@ -170,7 +170,8 @@ def _last(values: Array) -> float:
 def _traffic(name: str, outcomes: Outcomes, definitions: Definitions) -> PolicyTraffic:
     """Return the traffic of a policy over the last RECENT_S. A request that names it has the chance
     1, as all requests have where it has the whole traffic."""
-    mine = outcomes.of({name}) & (outcomes.chance == definitions.shares({name}, outcomes.position))
+    share = definitions.shares({name}, outcomes.position)
+    mine = outcomes.of({name}) & np.isclose(outcomes.chance, share, rtol=CHANCE_ROUNDING, atol=0.0)
     at, reward = outcomes.at[mine], outcomes.reward[mine]
     recent = at > at.max(initial=0.0) - RECENT_S
     at, reward = at[recent], reward[recent]

@@ -130,8 +130,11 @@ rollout_app = Typer(
     """,
     rich_markup_mode="markdown",
 )
-for command in ("forecast", "start", "status", "advance", "hold", "resume", "back"):
-    rollout_app.command(command)(getattr(rollout, command))
+rollout_app.command("forecast")(rollout.forecast)
+rollout_app.command("start")(rollout.start)
+rollout_app.command("status")(rollout.status)
+for step in rollout.STEP_HELP:
+    rollout_app.command(step)(rollout.step_command(step))
 app.add_typer(rollout_app, name="rollout", rich_help_panel=START_PANEL)
 
 

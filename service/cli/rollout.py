@@ -1,5 +1,6 @@
 """forage rollout: let a policy take over the traffic of another in stages."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, BadParameter, Option
@@ -11,6 +12,20 @@ from service.tables import aligned, figure
 
 if TYPE_CHECKING:
     from service.offline.rollout_client import ListedBudget, ListedForecast, ListedRollout
+
+_ENDING = """
+
+Exit status: 0, or 1 where the service refuses or does not answer.
+
+    forage rollout {step} shop new --reason "the team agreed"
+"""
+STEP_HELP = {
+    "advance": "Advance a rollout to its next stage; the last one ends it." + _ENDING,
+    "hold": "Hold a rollout at its stage. It is still taken back if it loses." + _ENDING,
+    "resume": "Let a held rollout go on, with all its days before it." + _ENDING,
+    "back": "Give the traffic back to the baseline: the rollout is over." + _ENDING,
+}
+"""Help of the commands that take a step, by the step."""
 
 ChallengerName = Annotated[
     str, Argument(metavar="POLICY", help="The policy that takes over: the challenger.")
@@ -146,72 +161,23 @@ def status(experiment: ExperimentName, as_json: AsJson = False, url: ServiceUrl 
     return 0
 
 
-def advance(
-    experiment: ExperimentName,
-    policy: ChallengerName,
-    reason: ReasonOption = "",
-    url: ServiceUrl = None,
-) -> int:
-    """Advance a rollout to its next stage; the last one ends it.
+def step_command(step: str) -> Callable[..., int]:
+    """Return the command of a step that a person may take."""
 
-    Exit status: 0, or 1 where the service refuses or does not answer.
+    def command(
+        experiment: ExperimentName,
+        policy: ChallengerName,
+        reason: ReasonOption = "",
+        url: ServiceUrl = None,
+    ) -> int:
+        from service.offline.rollout_client import step_rollout
 
-        forage rollout advance shop new --reason "the team agreed"
-    """
-    return _step(experiment, policy, "advance", reason, url)
+        found = step_rollout(experiment, policy, step, reason, read_settings(url=url))
+        print("\n".join(_lines(found)))
+        return 0
 
-
-def hold(
-    experiment: ExperimentName,
-    policy: ChallengerName,
-    reason: ReasonOption = "",
-    url: ServiceUrl = None,
-) -> int:
-    """Hold a rollout at its stage: it does not advance. It is still taken back if it loses.
-
-    Exit status: 0, or 1 where the service refuses or does not answer.
-
-        forage rollout hold shop new --reason "until Monday"
-    """
-    return _step(experiment, policy, "hold", reason, url)
-
-
-def resume(
-    experiment: ExperimentName,
-    policy: ChallengerName,
-    reason: ReasonOption = "",
-    url: ServiceUrl = None,
-) -> int:
-    """Let a held rollout go on, with all its days before it.
-
-    Exit status: 0, or 1 where the service refuses or does not answer.
-
-        forage rollout resume shop new
-    """
-    return _step(experiment, policy, "resume", reason, url)
-
-
-def back(
-    experiment: ExperimentName,
-    policy: ChallengerName,
-    reason: ReasonOption = "",
-    url: ServiceUrl = None,
-) -> int:
-    """Give the traffic back to the baseline: the rollout is over.
-
-    Exit status: 0, or 1 where the service refuses or does not answer.
-
-        forage rollout back shop new --reason "pictures are missing"
-    """
-    return _step(experiment, policy, "back", reason, url)
-
-
-def _step(experiment: str, policy: str, step: str, reason: str, url: str | None) -> int:
-    from service.offline.rollout_client import step_rollout
-
-    found = step_rollout(experiment, policy, step, reason, read_settings(url=url))
-    print("\n".join(_lines(found)))
-    return 0
+    command.__doc__ = STEP_HELP[step].format(step=step)
+    return command
 
 
 def _body(

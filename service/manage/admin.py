@@ -51,6 +51,7 @@ from service.state.events import (
     RolloutStepped,
     Skipped,
     TrafficChanged,
+    TrainingReport,
     VersionStaged,
     encode_event,
 )
@@ -405,19 +406,7 @@ class Admin:
         async for erased in erasures(self._store, state.name, version.trained_to):
             if version.memory and not set(erased.decisions).isdisjoint(version.memory.keys):
                 raise Conflict("the version was trained on what has been erased: train again")
-        event = VersionStaged(
-            at=self._log.clock.now(state),
-            by=by,
-            policy=policy,
-            born=learner.born,
-            version=version.number,
-            artifact=hashlib.sha256(artifact).hexdigest(),
-            size=len(artifact),
-            watermark=version.trained_to,
-            rewards=version.rewards,
-            training=training,
-        )
-        return await self._append_version(state, event, artifact)
+        return await self._append_version(state, learner, version, artifact, by, training=training)
 
     async def go_back(self, state: State, policy: str, number: int, by: str) -> int:
         """Let the net of an earlier version serve again: rebuild its head over the log, and stage
@@ -429,19 +418,7 @@ class Admin:
         learner = find(state, policy)
         version = await self._regrown(state, learner, number)
         artifact = await asyncio.to_thread(pack_artifact, *learner.describe(version))
-        event = VersionStaged(
-            at=self._log.clock.now(state),
-            by=by,
-            policy=policy,
-            born=learner.born,
-            version=version.number,
-            artifact=hashlib.sha256(artifact).hexdigest(),
-            size=len(artifact),
-            watermark=version.trained_to,
-            rewards=version.rewards,
-            of=number,
-        )
-        return await self._append_version(state, event, artifact)
+        return await self._append_version(state, learner, version, artifact, by, of=number)
 
     async def _regrown(self, state: State, learner: Learner, number: int) -> Version:
         """Return the next version with the net of an earlier one, and a head over the whole log.
@@ -477,16 +454,39 @@ class Admin:
         encoder, view = earlier.encoder, earlier.view
         return await asyncio.to_thread(partial(learner.rebuilt, encoder, history, view, of=earlier))
 
-    async def _append_version(self, state: State, event: VersionStaged, artifact: bytes) -> int:
-        """Store an artifact and log its version. Raises Conflict where another one came first."""
-        digest, policy = event.artifact, event.policy
+    async def _append_version(
+        self,
+        state: State,
+        learner: Learner,
+        version: Version,
+        artifact: bytes,
+        by: str,
+        training: TrainingReport | None = None,
+        of: int | None = None,
+    ) -> int:
+        """Store an artifact and log its version; its number. training, of: as `VersionStaged` has
+        them. Raises Conflict where another one came first."""
+        digest = hashlib.sha256(artifact).hexdigest()
         await self._store.put(state.name, Blob(digest, artifact))
-        mark = f"staged/{policy}/{event.born}/{event.version}"
+        event = VersionStaged(
+            at=self._log.clock.now(state),
+            by=by,
+            policy=learner.name,
+            born=learner.born,
+            version=version.number,
+            artifact=digest,
+            size=len(artifact),
+            watermark=version.trained_to,
+            rewards=version.rewards,
+            training=training,
+            of=of,
+        )
+        mark = f"staged/{event.policy}/{event.born}/{event.version}"
         entry = Append(state.name, encode_event(event), {mark: digest})
         outcome = await self._log.committer.append(entry, event)
         if isinstance(outcome, MarkConflict) and outcome.marks[mark].value != digest:
             raise Conflict("another artifact was staged as this version")
-        log_change(state.name, f"version {event.version} of {policy} staged", event.by)
+        log_change(state.name, f"version {event.version} of {event.policy} staged", by)
         return event.version
 
     # -- repair --------------------------------------------------------------------------------

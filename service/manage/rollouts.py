@@ -232,6 +232,8 @@ class Rollouts:
                 try:
                     if self._log.presence.leads:
                         await self.judge(state)
+                except StoreError as fault:
+                    logger.warning("experiment %s: no step can be logged: %s", state.name, fault)
                 except Exception:  # the other experiments are judged
                     logger.exception("experiment %s: its rollouts are not judged", state.name)
 
@@ -306,7 +308,7 @@ class Rollouts:
         return looks
 
     async def _look_soon(self, state: State) -> RolloutLooks | None:
-        """Return a look that a person need not wait for."""
+        """Return a look that a person need not wait for; None: there is none so soon."""
         at, looks = self._latest.get(state.name, (-inf, None))
         if asyncio.get_running_loop().time() - at < RECENT_SECONDS:
             return looks

@@ -6,10 +6,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from service.analysis.rollouts import RolloutLook, RolloutLooks
 from service.log.stores.memory import MemoryStore
+from service.state.fold import State
+from service.state.rollout import NO_READING, RolloutPlan
 from tests.support.clock import VirtualClock
 from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.stores import Disk
 
 LOOK_S = 31.0
 PLAN = {"policy": "new", "baseline": "old", "stages": [0.2, 0.5, 1.0], "margin": 0.5}
@@ -316,3 +321,49 @@ def test_metrics_tell_the_stage_and_who_waits(shop: Wire) -> None:
     assert (status(shop)["state"], told()) == ("undecided", (2, 1, 0))
     shop.post("/experiments/shop/rollouts/new/back", {})
     assert told() == (0, 0, 1)
+
+
+def test_a_step_that_cannot_be_logged_is_taken_once_the_log_is_back(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a line in the service's log and no traceback at each look meanwhile."""
+    disk = Disk()
+    with serving(disk, clock=clock, expiry_seconds=1.0) as wire:
+        assert wire.put("/experiments/shop?replace=true", two_policies()).status_code == 200
+        start(wire, undecided_after_days=0.001)
+        disk.full = True
+        wire.sleep(5 * LOOK_S)
+        lines = [each for each in caplog.records if "no step can be logged" in each.message]
+        assert lines
+        assert not any(each.exc_info for each in caplog.records)
+        assert status(wire)["state"] == "running"
+        disk.full = False
+        wire.sleep(5 * LOOK_S)
+        assert status(wire)["state"] == "undecided"
+
+
+def test_what_was_read_of_one_attempt_does_not_judge_the_next(
+    shop: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person takes a loser back and starts it again while the log is read."""
+    start(shop)
+    state, rollouts = shop.services.log.replicas.states["shop"], shop.services.rollouts
+    [plan] = [structs.asdict(each) for each in state.traffic.rollouts.values()]
+    loses = structs.replace(NO_READING, evidence=7.0)
+    read = RolloutLook(plan["position"], loses, 0.0, 0.0, 0.0)
+
+    restarted = list[bool]()
+
+    async def look(_: State) -> RolloutLooks:
+        if not restarted:
+            restarted.append(True)
+            await rollouts.step(state, "new", "back", "")
+            again = RolloutPlan(policy="new", baseline="old", stages=(0.2, 1.0))
+            await rollouts.start(state, again, "")
+        return RolloutLooks({"new": read}, {}, (0.0, 1.0), None)
+
+    monkeypatch.setattr(rollouts, "_look", look)
+    rollouts._latest.clear()
+    shop.run(rollouts.judge(state))
+    assert state.traffic.rollouts["new"].state == "running"
+    assert state.traffic.rollbacks == 1

@@ -856,6 +856,50 @@ MUTANTS: Final = (
         ["tests/unit/test_finite.py"],
     ),
     Mutant(
+        "a reading of one attempt judges the next",
+        [
+            Edit(
+                "service/manage/rollouts.py",
+                "return look if look.position == rollout.position else NO_LOOK",
+                "return look",
+            )
+        ],
+        ["tests/http/test_rollouts.py"],
+    ),
+    Mutant(
+        "rows of the smallest share are lost where its chance is rounded down",
+        [
+            Edit(
+                "service/analysis/rollout_evidence.py",
+                "self._least * (1 - CHANCE_ROUNDING)",
+                "self._least",
+            )
+        ],
+        ["tests/unit/test_rollout_evidence.py"],
+    ),
+    Mutant(
+        "the end of a rollout moves visitors",
+        [
+            Edit(
+                "service/state/traffic.py",
+                "drawn_by={**drawn_by, **draws})",
+                "drawn_by=drawn_by)",
+            )
+        ],
+        ["tests/unit/test_traffic.py"],
+    ),
+    Mutant(
+        "a challenger learns from its own rewards alone",
+        [
+            Edit(
+                "service/state/fold.py",
+                "learner.rolled_out = self.traffic.is_challenger(name)",
+                "learner.rolled_out = False",
+            )
+        ],
+        ["tests/http/test_rollouts.py"],
+    ),
+    Mutant(
         "a positive mean lets a version serve at any time after 500 rewards",
         [
             Edit(

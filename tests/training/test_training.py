@@ -205,21 +205,12 @@ def expect_counts(trained: Head | None, active: Head | None, more: dict) -> None
         assert counts == ((5, 5) if "window" in more else (16, 20))
 
 
-def test_what_came_meanwhile_is_folded_into_a_version_before_it_is_handed_over() -> None:
-    """Five rewards during the training: the service has none left to fold. The net knows the four
-    that it fell due at."""
-    log, handed = trainable(), list[bytes]()
-    rewarded(log, 4)
-    few = len(log.records)
-    rewarded(log, 5)
+def handed_over(log: Log, few: int, transport: httpx.AsyncBaseTransport) -> bool:
+    """Train on the first records of a log, while the others come; whether the version was taken."""
     entries = [
         Append("shop", encode_event(event), {f"{number}": ""})
         for number, (event, _) in enumerate(log.records)
     ]
-
-    def taken(request: httpx.Request) -> httpx.Response:
-        handed.append(request.read())
-        return httpx.Response(409, json={})
 
     async def train_and_bring() -> bool:
         store = MemoryStore()
@@ -231,11 +222,25 @@ def test_what_came_meanwhile_is_folded_into_a_version_before_it_is_handed_over()
         made = await _make(store, state, learner)
         assert made is not None
         await store.commit(entries[few:])
-        transport = httpx.MockTransport(taken)
         async with httpx.AsyncClient(base_url="http://a", transport=transport) as client:
             return await _bring(client, store, replicas, state, learner, *made)
 
-    assert not run_virtual(train_and_bring())
+    return run_virtual(train_and_bring())
+
+
+def test_what_came_meanwhile_is_folded_into_a_version_before_it_is_handed_over() -> None:
+    """Five rewards during the training: the service has none left to fold. The net knows the four
+    that it fell due at."""
+    log, handed = trainable(), list[bytes]()
+    rewarded(log, 4)
+    few = len(log.records)
+    rewarded(log, 5)
+
+    def taken(request: httpx.Request) -> httpx.Response:
+        handed.append(request.read())
+        return httpx.Response(409, json={})
+
+    assert not handed_over(log, few, httpx.MockTransport(taken))
     learner = log.state.learners["p"]
     version = read_artifact(learner, handed[0])
     assert (version.trained_to, version.rewards) == (len(log.records), 4)
@@ -251,22 +256,8 @@ def test_a_version_of_a_policy_that_was_defined_anew_is_left() -> None:
     rewarded(log, 4)
     few = len(log.records)
     log.reset("p")
-    entries = [
-        Append("shop", encode_event(event), {f"{number}": ""})
-        for number, (event, _) in enumerate(log.records)
-    ]
 
-    async def train_and_bring() -> bool:
-        store = MemoryStore()
-        await store.commit(entries[:few])
-        replicas = Replicas(store)
-        await replicas.follow(0.0)
-        state = replicas.states["shop"]
-        learner = state.learners["p"]
-        made = await _make(store, state, learner)
-        assert made is not None
-        await store.commit(entries[few:])
-        async with httpx.AsyncClient(base_url="http://a") as client:
-            return await _bring(client, store, replicas, state, learner, *made)
+    def asked(request: httpx.Request) -> httpx.Response:
+        raise AssertionError("it was handed over")
 
-    assert not run_virtual(train_and_bring())
+    assert not handed_over(log, few, httpx.MockTransport(asked))

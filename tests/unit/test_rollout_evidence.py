@@ -19,6 +19,8 @@ from service.analysis.rollout_evidence import (
 )
 from service.analysis.sequences import ConfidenceSequence, Terms, counted, terms
 from service.analysis.verdict import effective_units
+from service.state.rollout import RolloutPlan, begun
+from service.state.traffic import Traffic
 
 MARGIN, LIMITS, FIRST, LEAST = 0.1, (-1.0, 2.0), 0.5, 0.05
 SHARES = 0.05, 0.2, 0.5
@@ -224,3 +226,20 @@ def test_bets_see_a_broken_challenger_long_before_the_sequence() -> None:
 def test_the_variance_is_that_of_rewards() -> None:
     figures = RolloutEvidence(0.1, 0.05, (0.0, 1.0)).add(clicks((0.1, 0.2), 40_000))
     assert figures.variance[:, 0] == pytest.approx([0.09, 0.16], rel=0.1)
+
+
+@pytest.mark.parametrize("stage", [0.01, 0.05, 0.1, 0.2, 0.95])
+@pytest.mark.parametrize("whole", [0.1, 0.3, 0.5, 0.6, 0.7, 0.9, 1.0, 3.0])
+@pytest.mark.parametrize("other", [0.0, 0.1, 0.3, 2.0])
+def test_rows_of_the_smallest_share_count_however_its_chances_are_rounded(
+    stage: float, whole: float, other: float
+) -> None:
+    """0.7 of the traffic, divided at 5 percent, has chances whose part is 0.04999 (17 digits)."""
+    rollout = begun(RolloutPlan(policy="new", baseline="old", stages=(stage, 1.0)), 1, 0.0)
+    traffic = Traffic({"old": whole, "new": 0.0, "other": other}, {"new": rollout})
+    chances = (np.full(2, traffic.chance(name)) for name in ("new", "old"))
+    own = np.array([True, False])
+    found = RolloutEvidence(MARGIN, rollout.least_share, LIMITS).add(
+        RolloutRows(own, ~own, *chances, np.ones(2), np.arange(2))
+    )
+    assert (found.own[-1], found.decisions[-1]) == (1, 2)
