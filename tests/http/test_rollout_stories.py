@@ -12,13 +12,16 @@ from tests.support.clock import VirtualClock
 from tests.support.service import Wire, serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "rollouts.md"
+SHOP = two_policies() | {
+    "policies": {"old": {"kind": "random"}, "new": {"kind": "random", "share": 0.0}}
+}
 KEY = bytes(32)
 """It hashes units, and so says who gets whom."""
 
 STORIES = {
-    "To 100 percent": ({"old": 0.5, "new": 0.52}, {"margin": 0.3, "stage_hours": 1.0}),
-    "Taken back": ({"old": 0.5, "new": 0.2}, {"margin": 0.3, "stage_hours": 1.0}),
-    "Undecided": ({"old": 0.5, "new": 0.42}, {"margin": 0.15, "undecided_after_days": 0.1}),
+    "To 100 percent": ({"old": 0.5, "new": 0.52}, {"margin": 0.4, "stage_hours": 0.1}),
+    "Taken back": ({"old": 0.5, "new": 0.1}, {"margin": 0.4, "stage_hours": 0.1}),
+    "Undecided": ({"old": 0.5, "new": 0.42}, {"margin": 0.15, "undecided_after_days": 0.01}),
 }
 """Rates of clicks of both policies, and how the rollout differs from the defaults."""
 
@@ -39,11 +42,11 @@ def test_a_story_is_as_the_page_tells_it(
     found = re.search(r"```\n(.*?)\n```", section, re.DOTALL)
     assert found is not None
     with serving(store, clock=clock, expiry_seconds=1.0, token_keys=[KEY]) as wire:
-        assert wire.put("/experiments/shop?replace=true", two_policies()).status_code == 200
+        assert wire.put("/experiments/shop?replace=true", SHOP).status_code == 200
         begun = start(wire, stages=[0.2, 0.5, 1.0], **plan)
         visitors = Visitors(wire, **rates)
         while begun["state"] == "running":
-            visitors.visit(60)
+            visitors.visit(60, every=1.0)
             begun = status(wire)
             assert visitors.number < 6_000
         assert told(wire) == found[1].splitlines()

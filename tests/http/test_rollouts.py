@@ -49,8 +49,8 @@ class Visitors:
         self.number = 0
         self.policies = dict[str, str]()
 
-    def visit(self, count: int) -> None:
-        """Decide for new visitors, one in five seconds, and reward at once or never."""
+    def visit(self, count: int, every: float = 5.0) -> None:
+        """Decide for new visitors, one in so many seconds, and reward at once or never."""
         for _ in range(count):
             self.number += 1
             unit = f"visitor {self.number}"
@@ -58,7 +58,7 @@ class Visitors:
             self.policies[unit] = decision["policy"]
             if self.rng.random() < self.rates.get(decision["policy"], 0.5):
                 self.wire.reward(decision, 1.0)
-            self.wire.sleep(5.0)
+            self.wire.sleep(every)
 
 
 def start(wire: Wire, **more: Any) -> Json:
