@@ -30,6 +30,7 @@ from service.definition.experiment import Definition
 from service.features.row import Row
 from service.features.schema import Schema
 from service.server.allocator import keep_freed_memory
+from service.state.decider import Decider
 from service.state.events import Outcome, Rewarded
 from service.state.learner import Learner
 
@@ -113,7 +114,7 @@ def decision(kind: str, arms: int, size: int) -> Work:
         count += 1
         if count % SELECTS == 0:
             policy.fold(count, rewards[count // SELECTS % len(rewards)])
-        return decide(policy, context, candidates, 1, count)
+        return decide(Decider.serving(policy), context, candidates, 1, count)
 
     return work
 

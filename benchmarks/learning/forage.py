@@ -22,6 +22,7 @@ from service.log.stores import Store
 from service.log.stores.base import Mark, Record
 from service.settle import settlement
 from service.state.artifacts import read_artifact, read_meta
+from service.state.decider import Decider
 from service.state.events import (
     AnyEvent,
     ExperimentDefined,
@@ -85,8 +86,9 @@ class Forage:
         self._context = self.state.schema.encode_context(request["context"])
         self._candidates = self._of(request.get("arms"))
         top_k = request.get("top_k", 1)
-        facts = self._tries.facts(self.learner, self._candidates, ())
-        _, slate = decide(self.learner, self._context, self._candidates, top_k, chance.seed, facts)
+        decider = Decider.serving(self.learner)
+        facts = self._tries.facts(decider, self._candidates, ())
+        _, slate = decide(decider, self._context, self._candidates, top_k, chance.seed, facts)
         self._shown = {self._candidates.ids[index]: index for index in slate.arms}
         self._tries.show(self.learner, list(self._shown))
         return list(self._shown)

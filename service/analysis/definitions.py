@@ -1,7 +1,7 @@
 """What an experiment was over its log: its definitions, and since when each policy is as it is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Any
 
@@ -31,12 +31,16 @@ class Start:
 @dataclass(frozen=True)
 class DefinitionSpan:
     """A definition, with the shares of the traffic and without the catalogue, that held from a
-    position of the log on, and from unix seconds."""
+    position of the log on, and from unix seconds.
+
+    versions   chances of versions that are rolled out, within their policies, by policy
+    """
 
     position: int
     at: float
     schema_version: int
     definition: Definition
+    versions: Mapping[str, float] = field(default_factory=dict)
 
 
 class Definitions:
@@ -98,7 +102,9 @@ class Definitions:
             return
         definition = defined.definition.with_shares(traffic.shares)
         definition = definition.model_copy(update={"arms": {}})
-        self._held.append(replace(defined, definition=definition))
+        versions = {name: traffic.version_share(name) for name in definition.serving}
+        versions = {name: share for name, share in versions.items() if share}
+        self._held.append(replace(defined, definition=definition, versions=versions))
         self.traffic = traffic
 
     def dump(self) -> dict[str, object]:
@@ -110,6 +116,7 @@ class Definitions:
                     "at": each.at,
                     "schema_version": each.schema_version,
                     "definition": each.definition.model_dump(mode="json"),
+                    "versions": {**each.versions},
                 }
                 for each in self._held
             ],
@@ -135,8 +142,17 @@ class Definitions:
         for each in self._held:
             shares = {name: policy.share for name, policy in each.definition.policies.items()}
             chances.append(sum(shares.get(name, 0.0) for name in names) / sum(shares.values()))
-        held = np.searchsorted([each.position for each in self._held], positions, "right") - 1
-        return np.array(chances)[held]
+        return np.array(chances)[self._places(positions)]
+
+    def version_shares(self, policy: str, positions: npt.NDArray[np.int64]) -> Array:
+        """Return the chance of the version of a policy that is rolled out, within the policy, at
+        each position (n,)."""
+        chances = [each.versions.get(policy, 0.0) for each in self._held]
+        return np.array(chances)[self._places(positions)]
+
+    def _places(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the place of the definition that held at each position (n,)."""
+        return np.searchsorted([each.position for each in self._held], positions, "right") - 1
 
     def starts(self) -> dict[str, Start]:
         """Return where each policy with a share, and each shadow, began as it is now: when it got

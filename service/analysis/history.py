@@ -35,6 +35,7 @@ from service.log.stores.base import KeptRow, LogSummary, digest
 from service.state import codec
 from service.state.decisions import (
     Decision,
+    ModelVersion,
     decode_decision,
     is_imported,
     is_whole,
@@ -55,7 +56,7 @@ Array = npt.NDArray[np.float64]
 IntegerArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-HISTORY_LAYOUT = 5
+HISTORY_LAYOUT = 6
 """Number of the layout of a kept history. Raise it with every change of what `DecisionHistory`
 keeps."""
 
@@ -125,6 +126,7 @@ class Decisions:
     chance             with which the policy was drawn
     unit               a number for each visitor; decisions without one have a number each, below 0
     policy             its place in the names of the history
+    version            number of the policy's version that decided, or had to; 0: untrained
     schema             the version of the features
     slots              arms shown
     flags              IS_DEFERRED, IS_IMPORTED, LACKS_PROBABILITIES
@@ -138,6 +140,7 @@ class Decisions:
     chance: Array
     unit: IntegerArray
     policy: IntegerArray
+    version: IntegerArray
     schema: IntegerArray
     slots: IntegerArray
     flags: IntegerArray
@@ -179,7 +182,7 @@ class DecisionHistory:
         self.names, self.rules = dict[str, int](), dict[str, int]()
         self._rows = Growing(
             number="q", position="q", at="d", reward_by="d", chance="d", unit="q", policy="i",
-            schema="i", slots="i", flags="b", off="q",
+            version="i", schema="i", slots="i", flags="b", off="q",
         )  # fmt: skip
         self._arms = array("q")
         self._settled = Growing(key="q", value="d", position="q")
@@ -290,7 +293,8 @@ class DecisionHistory:
         if found is None:
             self.unreadable += 1
             return
-        decision, position = found
+        decision, version = found
+        position = version.position
         imported, first = is_imported(decision), decision.shown[0]
         alone = imported and len(decision.arms) == 1 and first.propensity < 1
         self._rows.append(
@@ -301,6 +305,7 @@ class DecisionHistory:
             decision.assignment,
             -1 - row.number if decision.unit is None else number_of(decision.unit),
             self.names.setdefault(decision.policy, len(self.names)),
+            decision.facts.failed or version.of(decision.policy),
             decision.schema_version,
             len(decision.shown),
             IS_DEFERRED * decision.deferred + IS_IMPORTED * imported + LACKS_PROBABILITIES * alone,
@@ -364,17 +369,16 @@ class DecisionHistory:
         return found
 
 
-def _readable(row: KeptRow) -> tuple[Decision, int] | None:
-    """Return a decision, and the position of the state that made it; None where the row is damaged.
-    Raises UnknownSchema."""
+def _readable(row: KeptRow) -> tuple[Decision, ModelVersion] | None:
+    """Return a decision, and what made it; None where the row is damaged. Raises UnknownSchema."""
     try:
         decision = decode_decision(row.payload)
     except UnknownSchema:
         raise
     except StoreError:
         return None
-    version = model_version(decision)
-    return (decision, version.position) if version and is_whole(decision) else None
+    version = model_version(decision.model_version)
+    return (decision, version) if version and is_whole(decision) else None
 
 
 async def _first_position(store: Store, experiment: str) -> int:

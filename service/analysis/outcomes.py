@@ -33,6 +33,7 @@ class Outcomes:
     after it there would be clicks alone, since a click comes before the default.
 
     names      of all policies; `policy` (n,) counts in them
+    version    (n,) of the policy, by number
     position   (n,) of the state that decided
     at         (n,) unix seconds
     chance     (n,) with which the policy was drawn
@@ -47,6 +48,7 @@ class Outcomes:
 
     names: list[str]
     policy: IntegerArray
+    version: IntegerArray
     position: IntegerArray
     at: Array
     chance: Array
@@ -113,6 +115,7 @@ def outcomes_of(history: DecisionHistory, *, named: bool = False) -> Outcomes:
     return Outcomes(
         names=names,
         policy=rows.policy[kept],
+        version=rows.version[kept],
         position=rows.position[kept],
         at=rows.at[kept],
         chance=rows.chance[kept],

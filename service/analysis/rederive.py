@@ -21,10 +21,10 @@ from service.errors import Invalid, NoEligibleArm
 from service.features.attributes import attribute_faults
 from service.features.row import Row
 from service.features.schema import Array
+from service.state.decider import Decider
 from service.state.decisions import Decision, Shown, as_logged
 from service.state.events import Learned, Outcome
 from service.state.fold import State
-from service.state.learner import Learner
 from service.state.rule_plan import Ruled
 from service.state.rulebook import RuleBook, Situation
 
@@ -115,11 +115,14 @@ def candidates_of(state: State, decision: Decision) -> Candidates:
     return Candidates(tuple(decision.arms), np.array(rows).reshape(len(rows), -1))
 
 
-def decider_of(state: State, decision: Decision) -> Learner | None:
-    """Return the policy that decided: the assigned one, or the fallback. None: the assigned one is
-    not there."""
-    assigned = state.learners.get(decision.policy)
-    return state.fallback if assigned is not None and decision.facts.fallback else assigned
+def decider_of(state: State, decision: Decision) -> Decider | None:
+    """Return what decided: the assigned policy by one of its versions, or the fallback. None: the
+    assigned one is not there."""
+    if decision.policy not in state.learners:
+        return None
+    if decision.facts.fallback:
+        return state.fallback
+    return state.decider(decision.policy, decision.sticky)
 
 
 def limits_of(state: State, decision: Decision, candidates: Candidates) -> SlateLimits | None:
@@ -224,12 +227,12 @@ def _unequal_arm(
 def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
     """Yield what differs from the decision that this state makes, at most one discrepancy of a
     kind. The state stands at the position that the decision names."""
-    learner = decider_of(state, decision)
-    if learner is None:
+    decider = decider_of(state, decision)
+    if decider is None:
         what = f"at position {state.position} there is no policy {decision.policy}"
         yield Discrepancy("fields", decision.id, what)
         return
-    if found := _unequal("fields", decision, _fields(state, learner, decision)):
+    if found := _unequal("fields", decision, _fields(state, decider, decision)):
         yield found
     try:
         context = state.schema.encode_context(decision.context)
@@ -256,7 +259,7 @@ def check_decision(state: State, decision: Decision) -> Iterator[Discrepancy]:
     except (KeyError, ValueError) as fault:
         yield Discrepancy("fields", decision.id, f"counts of windows do not fit the rules: {fault}")
         return
-    yield from _check_probabilities(state, learner, decision, context, candidates, limits)
+    yield from _check_probabilities(state, decider, decision, context, candidates, limits)
 
 
 def _expect_attributes(state: State, decision: Decision) -> None:
@@ -271,23 +274,25 @@ def _expect_attributes(state: State, decision: Decision) -> None:
         raise Invalid("an attribute is unknown or of a wrong type", faults=faults)
 
 
-def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tuple[object, object]]:
-    """Plain fields, as logged and as derived. learner: that decided. Why the fallback did is a fact
+def _fields(state: State, decider: Decider, decision: Decision) -> dict[str, tuple[object, object]]:
+    """Plain fields, as logged and as derived. decider: that decided. Why the fallback did is a fact
     of the row; it never decides in its own place."""
     rewards = state.definition.reward
     reward_by = decision.at + rewards.wait_seconds
     assigned, facts = decision.policy, decision.facts
-    version = f"{learner.name}/{learner.active.number}@{state.position}"
-    sticky = decision.unit or decision.id
+    version = f"{decider.label}@{state.position}"
+    sticky = decision.sticky
+    failed = state.decider(assigned, sticky).version.number if facts.fallback else 0
     named = decision.assignment == 1.0  # the request named its policy, or there is one alone
     fields: dict[str, tuple[object, object]] = {
         "model_version": (decision.model_version, version),
         "schema_version": (decision.schema_version, state.schema_version),
-        "bank": (decision.bank, learner.policy.bank_seed),
+        "bank": (decision.bank, decider.policy.bank_seed),
         "reward_by": (decision.reward_by, reward_by),
         "accept_until": (decision.accept_until, reward_by + rewards.accept_seconds),
         "assignment": (decision.assignment, 1.0 if named else state.traffic.chance(assigned)),
-        "fallback": (facts.fallback, "" if learner.name == assigned else facts.fallback),
+        "fallback": (facts.fallback, "" if decider.name == assigned else facts.fallback),
+        "version that failed": (facts.failed, failed),
         "rules that are off": (facts.off, rules_off(state, sticky)),
     }
     if not named:
@@ -301,7 +306,7 @@ def _fields(state: State, learner: Learner, decision: Decision) -> dict[str, tup
 
 def _check_probabilities(
     state: State,
-    learner: Learner,
+    decider: Decider,
     decision: Decision,
     context: Array,
     candidates: Candidates,
@@ -311,32 +316,32 @@ def _check_probabilities(
     now: the arms shown, and their chances as doubles."""
     ids, logged = candidates.ids, decision.probabilities
     size, facts = decision.slots, decision.facts
-    if not learner.allows(facts, candidates, decision.inline):
-        own = learner.facts(candidates, decision.inline)
+    if not decider.allows(facts, candidates, decision.inline):
+        own = decider.facts(candidates, decision.inline)
         yield Discrepancy("fields", decision.id, "facts", facts, own)
         return
-    p, slate = decide(learner, context, candidates, size, decision.seed, facts, limits)
+    p, slate = decide(decider, context, candidates, size, decision.seed, facts, limits)
     first = decision.arms.index(decision.shown[0].arm)
     derived = np.array(as_logged(p, first, p[first]))
     index = int(np.abs(derived - logged).argmax())
     if derived[index] != logged[index]:
         step = 0.0 if index == first else float(np.spacing(np.float32(logged[index])))
         difference = max(abs(p[index] - logged[index]) - step / 2, 0.0)
-        tied = rounded(learner.score(context, candidates), difference)
+        tied = rounded(decider.score(context, candidates), difference)
         kind: DiscrepancyKind = "tie" if tied else "probabilities"
         what = f"probability of {ids[index]}"
         yield Discrepancy(kind, decision.id, what, logged[index], float(derived[index]))
     else:
         shown, ranked = [arm.arm for arm in decision.shown], [ids[index] for index in slate.arms]
         if shown != ranked:
-            tied = close_draws(learner.score(context, candidates)) > 0
+            tied = close_draws(decider.score(context, candidates)) > 0
             yield Discrepancy("tie" if tied else "choice", decision.id, "slate", shown, ranked)
             return
         chances = [*slate.propensities, slate.log_chance]
         told = [*(arm.propensity for arm in decision.shown), decision.slate_log]
         if chances != told:
             difference = float(np.abs(np.subtract(chances, told)[:-1]).max())
-            tied = difference > 0 and rounded(learner.score(context, candidates), difference)
+            tied = difference > 0 and rounded(decider.score(context, candidates), difference)
             what = "chances of the slots and of the slate"
             yield Discrepancy("tie" if tied else "probabilities", decision.id, what, told, chances)
         yield from _check_rules(state, decision, slate)

@@ -1,9 +1,11 @@
 """A look at the rollouts and the loss budget of an experiment, by its log."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.definitions import Definitions
@@ -11,7 +13,7 @@ from service.analysis.history import read_history
 from service.analysis.loss_budget import BudgetRows, budget_reading
 from service.analysis.outcomes import Outcomes, outcomes_of
 from service.analysis.rollout_evidence import CHANCE_ROUNDING, RolloutEvidence, RolloutRows
-from service.analysis.sequences import Array
+from service.analysis.sequences import Array, IntegerArray
 from service.log.reading import SILENT, Progress
 from service.log.stores import Store
 from service.state.loss_budget import BudgetReading, LossBudget
@@ -101,16 +103,15 @@ def _look(
     told_until: float,  # unix seconds
 ) -> RolloutLook:
     rules = definitions.latest.reward
-    rows = np.flatnonzero((outcomes.position >= rollout.position) & (outcomes.chance < 1))
-    own, baseline = (outcomes.of({name})[rows] for name in (rollout.policy, rollout.baseline))
-    position = outcomes.position[rows]
+    sides = _sides(rollout, outcomes, definitions)
+    rows, own, baseline, own_chance, baseline_chance = sides
     evidence = RolloutEvidence(rollout.margin, rollout.least_share, limits, rules.default or 0.0)
     figures = evidence.add(
         RolloutRows(
             own=own,
             baseline=baseline,
-            own_chance=definitions.shares({rollout.policy}, position),
-            baseline_chance=definitions.shares({rollout.baseline}, position),
+            own_chance=own_chance,
+            baseline_chance=baseline_chance,
             reward=outcomes.reward[rows],
             unit=outcomes.unit[rows],
         )
@@ -124,6 +125,34 @@ def _look(
         _last(low),
         _last(high),
     )
+
+
+class _Sides(NamedTuple):
+    """The decisions since a rollout began that chance gave to one side or the other: their places
+    (n,) among the outcomes, and the rest as `RolloutRows` has it."""
+
+    rows: IntegerArray
+    own: npt.NDArray[np.bool_]
+    baseline: npt.NDArray[np.bool_]
+    own_chance: Array
+    baseline_chance: Array
+
+
+def _sides(rollout: Rollout, outcomes: Outcomes, definitions: Definitions) -> _Sides:
+    """Tell the two sides of a rollout apart. Versions divide their policy, so that chance takes
+    part in every decision of it, also where the request names it."""
+    since, policy, version = rollout.position, rollout.policy, rollout.version
+    later = outcomes.position >= since
+    if version is None:
+        rows = np.flatnonzero(later & (outcomes.chance < 1))
+        position, sides = outcomes.position[rows], ({policy}, {rollout.baseline})
+        own, baseline = (outcomes.of(names)[rows] for names in sides)
+        chances = [definitions.shares(names, position) for names in sides]
+        return _Sides(rows, own, baseline, *chances)
+    rows = np.flatnonzero(later & outcomes.of({policy}))
+    own = outcomes.version[rows] == version
+    chance = definitions.version_shares(policy, outcomes.position[rows])
+    return _Sides(rows, own, ~own, chance, 1 - chance)
 
 
 def _budget(

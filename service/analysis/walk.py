@@ -31,6 +31,8 @@ from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import Snapshot
 from service.naming import quoted
+from service.retrieval.shortlists import applies
+from service.state.decider import Decider
 from service.state.decisions import Decision, decode_decision, is_imported
 from service.state.events import AnyEvent, Erased, ExperimentDefined, Tombstone
 from service.state.fold import State
@@ -86,9 +88,9 @@ class LoggedDecision:
 
 
 class _Chances:
-    """The chances of the first slot that policies give the candidates of one decision, (K,) each.
+    """The chances of the first slot that deciders give the candidates of one decision, (K,) each.
 
-    failed   names of those without finite scores, in whose place the fallback decides
+    failed   labels of those without finite scores, in whose place the fallback decides
     """
 
     def __init__(
@@ -99,35 +101,34 @@ class _Chances:
         candidates: Candidates,
         slots: int,
         limits: SlateLimits | None,
-        decider: Learner | None = None,
+        maker: Decider | None = None,
     ) -> None:
-        """Take a decision, under limits. decider: the policy that made it under these, if one
-        did."""
-        self._state, self._decision, self._decider = state, decision, decider
+        """Take a decision, under limits. maker: what made it under these, if something did."""
+        self._state, self._decision, self._maker = state, decision, maker
         self._context, self.candidates = context, candidates
         self._slots, self._limits = slots, limits
-        self._known = dict[Learner, Array]()
+        self._known = dict[Decider, Array]()
         self.failed = set[str]()
 
-    def of(self, learner: Learner) -> Array:
-        """Return the chances in place of a policy. Raises NoFiniteScores where the fallback has
+    def of(self, decider: Decider) -> Array:
+        """Return the chances in place of a decider. Raises NoFiniteScores where the fallback has
         none."""
-        if learner not in self._known:
-            self._known[learner] = self._decide(learner)
-        return self._known[learner]
+        if decider not in self._known:
+            self._known[decider] = self._decide(decider)
+        return self._known[decider]
 
-    def _decide(self, learner: Learner) -> Array:
+    def _decide(self, decider: Decider) -> Array:
         fallback, candidates = self._state.fallback, self.candidates
-        if learner is self._decider:
+        if decider == self._maker:
             facts = self._decision.facts
         else:
-            facts = learner.facts(candidates, self._decision.inline)
+            facts = decider.facts(candidates, self._decision.inline)
         try:
-            p, _ = decide(learner, self._context, candidates, self._slots, 0, facts, self._limits)
+            p, _ = decide(decider, self._context, candidates, self._slots, 0, facts, self._limits)
         except NoFiniteScores:
-            if learner is fallback:
+            if decider == fallback:
                 raise
-            self.failed.add(learner.name)
+            self.failed.add(decider.label)
             return self.of(fallback)
         return p
 
@@ -286,8 +287,8 @@ class Walk:
             self.left_out[UNFIT_FEATURES] += 1
             return None
 
-        decider = decider_of(state, decision)
-        chances = _Chances(state, decision, context, candidates, decision.slots, limits, decider)
+        maker = decider_of(state, decision)
+        chances = _Chances(state, decision, context, candidates, decision.slots, limits, maker)
         first = decision.shown[0]
         shown = decision.arms.index(first.arm)
         behaviour = self._behaviour(state, decision, chances)
@@ -296,13 +297,13 @@ class Walk:
             self.left_out[TINY_PROPENSITY if propensity > 0 else DAMAGED_ROWS] += 1
             return None
         learners = self._frozen or state.learners
-        targets = {name: learners[name] for name in self._policies}
+        targets = {name: Decider.serving(learners[name]) for name in self._policies}
         try:
             values = self._values(state, decision, context, candidates, targets, chances)
         except (KeyError, ValueError, NoEligibleArm):
             self.left_out[NONE_ELIGIBLE] += 1
             return None
-        self.learned_from = {name: learner.learned_from for name, learner in targets.items()}
+        self.learned_from = {name: each.learner.learned_from for name, each in targets.items()}
         return LoggedDecision(
             number,
             state.position,
@@ -323,13 +324,13 @@ class Walk:
         decision: Decision,
         context: Array,
         candidates: Candidates,
-        targets: Mapping[str, Learner],
+        targets: Mapping[str, Decider],
         chances: _Chances,
     ) -> dict[str, Array]:
         """Return the chances of each target: under the rules of the decision, or under other ones.
         Raises NoEligibleArm, or KeyError or ValueError where windows were counted otherwise."""
         if not self._rules:
-            return {name: chances.of(learner) for name, learner in targets.items()}
+            return {name: chances.of(each) for name, each in targets.items()}
         if self._rulebook is None or self._rulebook[0] != state.revision:
             other = with_rules(state.definition, self._rules)
             self._rulebook = state.revision, RuleBook(other)
@@ -338,9 +339,9 @@ class Walk:
         places, values = [candidates.row_of[arm] for arm in found.candidates.ids], {}
         slots = min(decision.slots, len(places))
         ruled_chances = _Chances(state, decision, context, found.candidates, slots, found.limits)
-        for name, learner in targets.items():
+        for name, each in targets.items():
             values[name] = np.zeros(len(candidates.ids))
-            values[name][places] = ruled_chances.of(learner)
+            values[name][places] = ruled_chances.of(each)
         return values
 
     def _behaviour(self, state: State, decision: Decision, chances: _Chances) -> Array | None:
@@ -354,47 +355,44 @@ class Walk:
         own = np.array(decision.probabilities)
         if self._own or decision.assignment == SURE or is_imported(decision):
             return own
-        shared = {name: state.learners[name] for name in state.traffic.chances}
-        if decision.policy not in shared or with_other_candidates(state, decision, shared):
+        drawn, fallback = state.deciders, state.fallback
+        by_name = {each.name: each for each in drawn}
+        if decision.policy not in by_name or with_other_candidates(state, decision, by_name):
             return own
         self._follow(state, decision, chances)
-        deciders = {n: state.fallback if n in self._down else shared[n] for n in shared}
-        mixed = [state.traffic.chance(n) * chances.of(each) for n, each in deciders.items()]
+        mixed = [
+            chance * chances.of(fallback if each.label in self._down else each)
+            for each, chance in drawn.items()
+        ]
         return np.asarray(sum(mixed))
 
     def _follow(self, state: State, decision: Decision, chances: _Chances) -> None:
-        """Note whether a policy is down: the fallback decides for it, though its head has finite
+        """Note whether a decider is down: the fallback decides for it, though its head has finite
         scores here, as after a fault in a process's memory. It is until it decides again."""
-        policy, learner = decision.policy, state.learners[decision.policy]
+        decider = state.decider(decision.policy, decision.sticky)
         if not decision.facts.fallback:
-            if learner.tells_apart(chances.candidates):
-                self._down.discard(policy)
+            if decider.tells_apart(chances.candidates):
+                self._down.discard(decider.label)
             return
-        chances.of(learner)
-        if policy not in chances.failed:
-            self._down.add(policy)
+        chances.of(decider)
+        if decider.label not in chances.failed:
+            self._down.add(decider.label)
 
 
 # -- shortlists ------------------------------------------------------------------------------------
 
 
 def with_other_candidates(
-    state: State, decision: Decision, learners: Mapping[str, Learner]
+    state: State, decision: Decision, deciders: Mapping[str, Decider]
 ) -> frozenset[str]:
     """Return the policies that would have had other candidates: propensities hold among the logged
-    candidates alone. The learner that made the decision, as of then, had these; where the fallback
+    candidates alone. The policy that made the decision, as of then, had these; where the fallback
     did, none had."""
     own = None if decision.facts.fallback else state.learners.get(decision.policy)
     catalogue = not decision.inline and len(decision.arms) == len(state.rows)
     return frozenset(
         name
-        for name, learner in learners.items()
-        if learner is not own
-        and (decision.facts.shortlist is not None or (catalogue and _retrieves(state, learner)))
+        for name, each in deciders.items()
+        if each.learner is not own
+        and (decision.facts.shortlist is not None or (catalogue and applies(state, each.policy)))
     )
-
-
-def _retrieves(state: State, learner: Learner) -> bool:
-    """Say whether a policy chooses candidates itself where a request names none."""
-    retrieve = learner.policy.retrieve
-    return retrieve is not None and retrieve < len(state.rows)

@@ -22,11 +22,12 @@ class Training(Model):
         2.0,
         description="Each further training falls due at this many times the rewards of the last.",
     )
-    gate: Literal["progressive", "off"] = Field(
+    gate: Literal["progressive", "rollout", "off"] = Field(
         "progressive",
         description="What lets a trained version serve. `progressive`: it predicts rewards better "
-        "than the version that serves; until then it learns beside it, without traffic. `off`: "
-        "nothing, it serves at once.",
+        "than the version that serves; until then it learns beside it, without traffic. `rollout`: "
+        "that, and then a rollout over the version that serves. `off`: nothing, it serves at "
+        "once.",
     )
     validation: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.2, description="Latest share of the rewards held out to stop early on."

@@ -206,7 +206,7 @@ def _lines(rollout: "ListedRollout") -> list[str]:
         for place, share in enumerate(rollout.stages)
     ]
     state = rollout.state.replace("_", " ")
-    lines = [f"{rollout.policy} over {rollout.baseline}: {state}, {' '.join(stages)}"]
+    lines = [f"{rollout.challenger} over {rollout.baseline}: {state}, {' '.join(stages)}"]
     lines += [f"  {rollout.sentence}"] * bool(rollout.sentence)
     if (seen := rollout.figures) and None not in (seen.difference, *seen.interval, seen.margin):
         low, high = seen.interval

@@ -3,7 +3,7 @@
 from math import inf
 from weakref import WeakKeyDictionary
 
-from service.state.learner import Learner
+from service.bandits.version import Version
 
 WEIGHT = 0.25
 """Weight of the latest measurement in the moving average."""
@@ -13,7 +13,7 @@ Size = tuple[int, int, int]
 
 
 class DecisionTime:
-    """Moving average over decisions of one policy and about one size.
+    """Moving average over decisions of one version of a policy and about one size.
 
     seconds   of processor time; infinite before the first measurement
     """
@@ -31,16 +31,16 @@ class DecisionTime:
 
 
 class DecisionTimes:
-    """One `DecisionTime` for each policy and power of two of the arms, slots and stale matrices."""
+    """One `DecisionTime` for each version, and power of two of arms, slots and stale matrices."""
 
     def __init__(self) -> None:
-        self._known = WeakKeyDictionary[Learner, dict[Size, DecisionTime]]()
+        self._known = WeakKeyDictionary[Version, dict[Size, DecisionTime]]()
 
-    def of(self, learner: Learner, arms: int, slots: int) -> DecisionTime:
-        head = learner.active.head
+    def of(self, version: Version, arms: int, slots: int) -> DecisionTime:
+        head = version.head
         stale = 0 if head is None else head.stale
         size = arms.bit_length(), slots.bit_length(), stale.bit_length()
         try:
-            return self._known[learner][size]
+            return self._known[version][size]
         except KeyError:
-            return self._known.setdefault(learner, {}).setdefault(size, DecisionTime())
+            return self._known.setdefault(version, {}).setdefault(size, DecisionTime())

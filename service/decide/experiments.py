@@ -74,7 +74,7 @@ class Experiments:
             return 0 if state is None else len(state.rows)
         found = [
             min(len(state.rows), COMPARED_PER_ARM * learner.policy.retrieve)
-            if applies(state, learner) and learner.policy.retrieve
+            if applies(state, learner.policy) and learner.policy.retrieve
             else len(state.rows)
             for learner in state.learners.values()
         ]

@@ -33,7 +33,7 @@ class Fallbacks:
         experiment, reason = lookup.state.name, decision.facts.fallback
         key = experiment, decision.policy
         if not reason:
-            if key in self._down and lookup.learner.tells_apart(lookup.candidates):
+            if key in self._down and lookup.decider.tells_apart(lookup.candidates):
                 self._down.remove(key)
                 logger.warning(
                     "experiment %s: policy %s decides again", experiment, quoted(decision.policy)

@@ -21,11 +21,11 @@ from service.log.clock import LogClock
 from service.retrieval.shortlists import Retrieval, applies
 from service.security.token import TokenSealer, text_of
 from service.settings import Settings
+from service.state.decider import Decider
 from service.state.decisions import DecisionFacts, FallbackReason, Shortlist
 from service.state.exposure import ShownByRule
 from service.state.fold import State
 from service.state.footprint import decision_bytes
-from service.state.learner import Learner
 from service.state.rule_plan import Ruled
 from service.state.rulebook import Situation
 
@@ -33,7 +33,7 @@ CHEAP_S = 0.0005
 """Decisions that take no longer need little memory as well."""
 
 
-Choosing = tuple[Learner, Array, Candidates, int, int, DecisionFacts, SlateLimits | None]
+Choosing = tuple[Decider, Array, Candidates, int, int, DecisionFacts, SlateLimits | None]
 
 
 class Lookup(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +41,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
 
     position    of the state
     policy      name of the assigned one
-    learner     of the one that decides: the assigned one, or the fallback
+    decider     the assigned policy by one of its versions, or the fallback
     unit        its keyed hash, if the request has one
     assignment  probability of the assigned policy
     inline      candidates outside the catalogue
@@ -56,7 +56,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     request: SelectRequest
     envelope: Envelope
     policy: str
-    learner: Learner
+    decider: Decider
     assignment: float
     inline: dict[str, InlineArm]
     context: Array
@@ -87,7 +87,7 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     def choice(self) -> Choosing:
         """The arguments of `scoring.decide`."""
         return (
-            self.learner, self.context, self.candidates, self.slots, self.seed, self.facts,
+            self.decider, self.context, self.candidates, self.slots, self.seed, self.facts,
             self.ruled.limits,
         )  # fmt: skip
 
@@ -125,36 +125,36 @@ class Lookups:
         at = self._clock.now(state)
         own, seed = self._identity(state, envelope.key, at)
         unit = None if request.unit is None else self._sealer.unit_hash(request.unit)
-        learner, assignment = assign(state, request.policy, unit or own)
+        decider, assignment = assign(state, request.policy, unit or own)
         situation = situation_of(state, request, at, unit or own)
         inline, shortlist = dict[str, InlineArm](), None
-        if request.arms is None and applies(state, learner):
+        if request.arms is None and applies(state, decider.policy):
             context = state.schema.encode_context(request.context)
             self._expect_slots(request.top_k, len(state.rows))
             catalogue = rule_catalogue(state, situation, self._windows)
-            if catalogue is not None and not applies(state, learner, catalogue.candidates):
+            if catalogue is not None and not applies(state, decider.policy, catalogue.candidates):
                 ruled = catalogue
             else:
                 found_arms = self._retrieval.fast_candidates(
-                    state, learner, context, seed, _ids(catalogue)
+                    state, decider, context, seed, _ids(catalogue)
                 )
                 ruled = rule_shortlist(state, situation, catalogue, found_arms, self._windows)
                 if found_arms.ids:
-                    shortlist = self._retrieval.shortlist(state, learner)
+                    shortlist = self._retrieval.shortlist(state, decider)
         else:
             given, inline = found or arms.find(state, request.arms, self._settings.max_arms)
             context = state.schema.encode_context(request.context)
             self._expect_slots(request.top_k, len(given.ids))
             ruled = rule(state, situation, given, self._windows, inline)
         candidates = ruled.candidates
-        time = self._times.of(learner, len(candidates.ids), request.top_k)
+        time = self._times.of(decider.version, len(candidates.ids), request.top_k)
         if time.seconds > CHEAP_S:
-            self._expect_room(learner, len(candidates.ids), request.top_k)
+            self._expect_room(decider, len(candidates.ids), request.top_k)
         facts = self._facts(
-            learner, ruled, request.top_k, situation, envelope.key, inline, shortlist
+            decider, ruled, request.top_k, situation, envelope.key, inline, shortlist
         )
         return Lookup(
-            state, state.position, request, envelope, learner.name, learner, assignment, inline,
+            state, state.position, request, envelope, decider.name, decider, assignment, inline,
             context, own, unit, seed, time, facts, situation, ruled,
         )  # fmt: skip
 
@@ -162,33 +162,38 @@ class Lookups:
         """Find the candidates where `look_up` left them out."""
         if lookup.candidates.ids:
             return lookup
-        state, learner, request = lookup.state, lookup.learner, lookup.request
+        state, decider, request = lookup.state, lookup.decider, lookup.request
         situation = lookup.situation
         catalogue = rule_catalogue(state, situation, self._windows)
         found = await self._retrieval.candidates(
-            state, learner, lookup.context, lookup.seed, _ids(catalogue)
+            state, decider, lookup.context, lookup.seed, _ids(catalogue)
         )
         if not found.ids:
             self._expect_slots(request.top_k, 0)
-        self._expect_room(learner, len(found.ids), request.top_k)
+        self._expect_room(decider, len(found.ids), request.top_k)
         ruled = rule_shortlist(state, situation, catalogue, found, self._windows)
-        shortlist = self._retrieval.shortlist(state, learner)
+        shortlist = self._retrieval.shortlist(state, decider)
         key = lookup.envelope.key
         return msgspec.structs.replace(
             lookup,
             ruled=ruled,
-            time=self._times.of(learner, len(found.ids), request.top_k),
-            facts=self._facts(learner, ruled, request.top_k, situation, key, (), shortlist),
+            time=self._times.of(decider.version, len(found.ids), request.top_k),
+            facts=self._facts(decider, ruled, request.top_k, situation, key, (), shortlist),
         )
 
     def fall_back(self, lookup: Lookup, reason: FallbackReason) -> Lookup:
         """Give a decision to the fallback, among the same candidates; in any thread while nothing
         is folded. Raises Invalid."""
-        learner, candidates = lookup.state.fallback, lookup.candidates
-        self._expect_room(learner, len(candidates.ids), lookup.request.top_k)
-        untried = learner.facts(candidates, lookup.inline).untried
-        facts = msgspec.structs.replace(lookup.facts, untried=untried, fallback=reason)
-        return msgspec.structs.replace(lookup, learner=learner, facts=facts)
+        decider, candidates = lookup.state.fallback, lookup.candidates
+        self._expect_room(decider, len(candidates.ids), lookup.request.top_k)
+        untried = decider.facts(candidates, lookup.inline).untried
+        facts = msgspec.structs.replace(
+            lookup.facts,
+            untried=untried,
+            fallback=reason,
+            failed=lookup.decider.version.number,
+        )
+        return msgspec.structs.replace(lookup, decider=decider, facts=facts)
 
     def find_arms(self, state: State, request: SelectRequest) -> arms.Found:
         """Find the arms that a request names, in any thread while nothing is folded. Raises
@@ -200,7 +205,7 @@ class Lookups:
         what the log is to count."""
         if lookup.facts.untried:
             ids = lookup.candidates.ids
-            self._tries.show(lookup.learner, [ids[index] for index in shown])
+            self._tries.show(lookup.decider.learner, [ids[index] for index in shown])
         plan = lookup.ruled.plan
         return plan and self._windows.show(lookup.state, lookup.id, plan, lookup.at, shown)
 
@@ -214,7 +219,7 @@ class Lookups:
 
     def _facts(
         self,
-        learner: Learner,
+        decider: Decider,
         ruled: Ruled,
         top_k: int,
         situation: Situation,
@@ -225,9 +230,9 @@ class Lookups:
         """Return what bounds the probabilities. Showings of this process count, but for a key: two
         processes that have folded the same log decide it alike."""
         if key is not None:
-            facts = learner.facts(ruled.candidates, outside)
+            facts = decider.facts(ruled.candidates, outside)
         else:
-            facts = self._tries.facts(learner, ruled.candidates, outside)
+            facts = self._tries.facts(decider, ruled.candidates, outside)
         exclude, only, off = situation.exclude, situation.only, situation.off
         wishes = only is not None or exclude
         if shortlist is None and not (wishes or off or ruled.if_empty or ruled.counts):
@@ -250,9 +255,9 @@ class Lookups:
             reason = "the number of arms" if arms <= most else "the most that this service ranks"
             raise Invalid(f"must be from 1 to {min(arms, most):,}, {reason}", path="top_k")
 
-    def _expect_room(self, learner: Learner, arms: int, slots: int) -> None:
+    def _expect_room(self, decider: Decider, arms: int, slots: int) -> None:
         """Raise Invalid for a decision that would take too much memory."""
-        wanted = decision_bytes(learner.active, learner.policy.rule.draws, arms, slots)
+        wanted = decision_bytes(decider.version, decider.policy.rule.draws, arms, slots)
         most = self._settings.max_select_memory_bytes
         if wanted > most:
             raise Invalid(

@@ -48,7 +48,7 @@ class Recorder:
         p: of the candidates, of the first slot. slate: what is shown; exposed: of it, what rules
         count.
         """
-        state, request, learner = lookup.state, lookup.request, lookup.learner
+        state, request, decider = lookup.state, lookup.request, lookup.decider
         candidates, inline, reward = lookup.candidates, lookup.inline, state.definition.reward
         ids, reward_by = candidates.ids, lookup.at + reward.wait_seconds
         rows = [state.schema.row(lookup.context, candidates.x[index]) for index in slate.arms]
@@ -58,7 +58,7 @@ class Recorder:
             at=lookup.at,
             policy=lookup.policy,
             assignment=lookup.assignment,
-            model_version=f"{learner.name}/{learner.active.number}@{state.position}",
+            model_version=f"{decider.label}@{state.position}",
             schema_version=state.schema_version,
             unit=lookup.unit,
             context=request.context,
@@ -66,7 +66,7 @@ class Recorder:
             inline={arm: inline[arm].features for arm in inline},
             probabilities=as_logged(p, slate.arms[0], slate.propensities[0]),
             seed=lookup.seed,
-            bank=learner.policy.bank_seed,
+            bank=decider.policy.bank_seed,
             shown=[
                 Shown(ids[index], propensity, row, ids[index] in inline)
                 for index, propensity, row in zip(slate.arms, slate.propensities, rows, strict=True)

@@ -15,12 +15,12 @@ from service.bandits.linalg import Index
 from service.bandits.rules import Scores, Slate
 from service.errors import NoFiniteScores, NotPositiveDefinite
 from service.features.schema import Array
+from service.state.decider import Decider
 from service.state.decisions import NO_FACTS, DecisionFacts
-from service.state.learner import Learner
 
 
 def decide(
-    learner: Learner,
+    decider: Decider,
     context: Array,
     candidates: Candidates,
     top_k: int,
@@ -35,18 +35,18 @@ def decide(
     NoFiniteScores.
     """
     if top_k == 1 and limits is None:
-        return decide_batch(learner, [context], candidates, [seed], facts)[0]
+        return decide_batch(decider, [context], candidates, [seed], facts)[0]
     try:
-        scores = rules.expect_finite(learner.score(context, candidates))
+        scores = rules.expect_finite(decider.score(context, candidates))
         if limits is not None:
-            return _within(limits, learner, scores, top_k, seed, facts.untried)
-        return ranking.draw(scores, top_k, partial(_bounded, learner, facts), seed)
+            return _within(limits, decider, scores, top_k, seed, facts.untried)
+        return ranking.draw(scores, top_k, partial(_bounded, decider, facts), seed)
     except (NotPositiveDefinite, FloatingPointError) as fault:
-        raise NoFiniteScores(learner.name) from fault
+        raise NoFiniteScores(decider.name) from fault
 
 
 def decide_batch(
-    learner: Learner,
+    decider: Decider,
     contexts: Sequence[Array],
     candidates: Candidates,
     seeds: Sequence[int],
@@ -59,20 +59,20 @@ def decide_batch(
     """
     if limits is not None:
         return [
-            decide(learner, context, candidates, 1, seed, facts, limits)
+            decide(decider, context, candidates, 1, seed, facts, limits)
             for context, seed in zip(contexts, seeds, strict=True)
         ]
     try:
-        chances = learner.policy.propensities(learner.active, np.array(contexts), candidates)
-        p = rules.expect_whole(_bounded(learner, facts, chances))
+        chances = decider.policy.propensities(decider.version, np.array(contexts), candidates)
+        p = rules.expect_whole(_bounded(decider, facts, chances))
     except (NotPositiveDefinite, FloatingPointError) as fault:
-        raise NoFiniteScores(learner.name) from fault
+        raise NoFiniteScores(decider.name) from fault
     return [(own, _draw(own, seed)) for own, seed in zip(p, seeds, strict=True)]
 
 
 def _within(
     limits: SlateLimits,
-    learner: Learner,
+    decider: Decider,
     scores: Scores,
     size: int,
     seed: int,
@@ -88,7 +88,7 @@ def _within(
         slot = limits.slot(number, size, left, shown, untried)
         if slot is None:
             break  # counts leave no more arms
-        bounds = slot.bounds.explored(learner.epsilon)
+        bounds = slot.bounds.explored(decider.epsilon)
         p, yielded = _chances(scores.among(slot.arms), bounds)
         if number == 1:
             first[slot.arms] = rules.expect_whole(p)
@@ -114,7 +114,7 @@ def _chances(scores: Scores, bounds: Bounds) -> Constrained:  # (n,)
 
 
 def _bounded(
-    learner: Learner, facts: DecisionFacts, p: Array, arms: Index | None = None
+    decider: Decider, facts: DecisionFacts, p: Array, arms: Index | None = None
 ) -> Array:  # (..., n)
     """Return the probabilities of arms from the chances that the policy's rule gives them. arms:
     their places among the candidates; None: they are all."""
@@ -124,7 +124,7 @@ def _bounded(
         among = np.zeros(1 + max(arms.max(), tried.max()), bool)  # np.isin takes five times as long
         among[tried] = True
         untried = among[arms].nonzero()[0]
-    return rules.floor(rules.with_tries(p, untried), learner.epsilon)
+    return rules.floor(rules.with_tries(p, untried), decider.epsilon)
 
 
 def _draw(p: Array, seed: int) -> Slate:

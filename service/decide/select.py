@@ -226,7 +226,7 @@ class Selector:
                 self._decide_batch([(waiting, lookup)])
                 continue
             one, limits = lookup.slots == 1, lookup.ruled.limits
-            same = id(lookup.learner), id(lookup.candidates), one, lookup.facts, id(limits)
+            same = id(lookup.decider.version), id(lookup.candidates), one, lookup.facts, id(limits)
             batches.setdefault(same, []).append((waiting, lookup))
         if known := sum(map(len, batches.values())):
             self._parse.observe((perf_counter() - start) / known, known)
@@ -304,7 +304,7 @@ class Selector:
         contexts, seeds = [each.context for each in lookups], [each.seed for each in lookups]
         try:
             chosen = decide_batch(
-                first.learner, contexts, first.candidates, seeds, first.facts, first.ruled.limits
+                first.decider, contexts, first.candidates, seeds, first.facts, first.ruled.limits
             )
         except NoFiniteScores:
             return []
@@ -315,7 +315,7 @@ class Selector:
         try:
             return lookup, *decide(*lookup.choice)
         except NoFiniteScores:
-            if lookup.learner is lookup.state.fallback:
+            if lookup.decider == lookup.state.fallback:
                 raise
         lookup = self._lookups.fall_back(lookup, "scores")
         return lookup, *decide(*lookup.choice)

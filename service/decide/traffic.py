@@ -2,27 +2,26 @@
 
 from service.errors import NotFound
 from service.naming import not_found, quoted
+from service.state.decider import Decider
 from service.state.fold import State
-from service.state.learner import Learner
 from service.state.traffic import uniform
 
 RULE_DRAW = b"rule"
 """What tells the draw of a rule from that of a policy of its name."""
 
 
-def assign(state: State, policy: str | None, sticky: str) -> tuple[Learner, float]:
-    """Return the learner of a request and the probability of its assignment. Raises NotFound.
+def assign(state: State, policy: str | None, sticky: str) -> tuple[Decider, float]:
+    """Return what decides a request, and the probability of its policy. Raises NotFound.
 
     policy   that the request names, if it does
     sticky   as `winner` takes it
     """
     if policy is not None:
-        learner = state.learners.get(policy)
-        if learner is None:
+        if policy not in state.learners:
             raise no_policy(state, policy)
-        return learner, 1.0
+        return state.decider(policy, sticky), 1.0
     name = state.traffic.assign(state.name, sticky)
-    return state.learners[name], state.traffic.chances[name]
+    return state.decider(name, sticky), state.traffic.chances[name]
 
 
 def no_policy(state: State, name: str, path: str = "policy") -> NotFound:

@@ -5,6 +5,7 @@ from weakref import WeakKeyDictionary
 
 from service.bandits.candidates import Candidates
 from service.bandits.policy import Policy
+from service.state.decider import Decider
 from service.state.decisions import DecisionFacts
 from service.state.learner import Learner
 
@@ -29,17 +30,18 @@ class Tries:
         self._of = WeakKeyDictionary[Learner, _Shown]()
 
     def facts(
-        self, learner: Learner, candidates: Candidates, outside: Container[str]
+        self, decider: Decider, candidates: Candidates, outside: Container[str]
     ) -> DecisionFacts:
         """Return which candidates the policy is to try for their own sake. outside: those that are
         not of the catalogue."""
+        learner = decider.learner
         shown = self._of.setdefault(learner, _Shown())
         counts = learner.counted, shown.changes
         found = shown.found.get(candidates)
         # Settings that change make another policy.
         if found is not None and found[0] is learner.policy and found[1:3] == counts:
             return found[3]
-        facts = learner.facts(candidates, outside, shown.tries)
+        facts = decider.facts(candidates, outside, shown.tries)
         shown.found[candidates] = learner.policy, *counts, facts
         return facts
 

@@ -21,6 +21,7 @@ from service.bandits.kinds import AnyPolicy
 from service.bandits.kinds.base import Kind
 from service.bandits.kinds.popularity import Popularity
 from service.bandits.kinds.random import Random
+from service.bandits.settings import Training
 from service.definition.faults import IN_PARTS, faults_of, without_nulls
 from service.definition.files import text_of, toml_of
 from service.definition.rollout import NeverBelow, RolloutDefaults
@@ -281,11 +282,23 @@ class Definition(Model):
                 self._check_policy(policy)
             except ValueError as fault:
                 yield ("policies", name), str(fault)
+            yield from self._faults_of_gate(name, getattr(policy, "training", None))
         if all(policy.share == 0 for policy in self.policies.values()):
             yield ("policies",), "at least one needs a share above 0"
         yield from self._faults_of_names()
         if self.never_below is not None:
             yield from self._faults_of_budget(self.never_below.policy)
+
+    def _faults_of_gate(
+        self, name: str, training: Training | None
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Yield what is wrong with the gate of a policy. training: None: it has no net."""
+        if training and training.gate == "rollout" and self.reward.default is None:
+            yield (
+                ("policies", name, "training", "gate"),
+                "a rollout needs a default reward (reward.default): without one, decisions that "
+                "earned nothing are not known",
+            )
 
     def _faults_of_names(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield what is wrong with the names of policies, and where."""

@@ -27,7 +27,7 @@ from service.http.dependencies import (
 from service.http.openapi import problems
 from service.http.schemas import Body
 from service.http.strict import StrictRoute
-from service.manage.rollouts import BudgetStatus, RolloutStatus
+from service.manage.rollouts import BudgetStatus, RolloutStatus, plan_of
 from service.state.fold import State
 from service.state.rollout import (
     ReadingState,
@@ -67,9 +67,7 @@ class RolloutBody(Body):
 
     def plan(self, state: State) -> RolloutPlan:
         """Return the rollout, with what the definition says where the body does not."""
-        given = self.model_dump(exclude={"reason"}, exclude_none=True)
-        defaults = state.definition.rollout.model_dump()
-        return msgspec.convert({**defaults, **given}, RolloutPlan)
+        return plan_of(state, **self.model_dump(exclude={"reason"}, exclude_none=True))
 
 
 class RolloutStepBody(Body):
@@ -143,6 +141,11 @@ class RolloutForecastAnswer(BaseModel):
 class RolloutAnswer(BaseModel):
     policy: str
     baseline: str
+    version: int | None = Field(
+        description="Number of the version that is rolled out over the one that serves; null: the "
+        "policy is."
+    )
+    challenger: str = Field(description="What takes over: a policy, or policy/version.")
     state: RolloutState
     sentence: str = Field(description="Where it stands.")
     stages: list[float]
@@ -200,7 +203,7 @@ class RolloutPlanAnswer(BaseModel):
 
 @router.get(PREFIX, responses=problems(404, 503))
 async def list_rollouts(state: StateDep, services: ServicesDep) -> RolloutList:
-    """Return the rollouts under way, the last one of each other challenger, and the loss budget."""
+    """Return the last rollout of each challenger or of its versions, and the loss budget."""
     rollouts, budget = await _answers(state, services), state.traffic.budget
     return RolloutList(
         rollouts=rollouts,
@@ -294,6 +297,7 @@ def _answer(state: State, services: ServicesDep, status: RolloutStatus) -> Rollo
     return RolloutAnswer.model_validate(
         {
             **fields,
+            "challenger": rollout.challenger,
             "stages": list(rollout.stages),
             "share": rollout.share,
             "sentence": status.sentence,

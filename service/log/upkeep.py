@@ -123,6 +123,11 @@ NotedEvent = ChangeDetected | LogTruncated | VersionActivated | VersionRejected
 """What a state shows, and upkeep logs."""
 
 
+def gate_mark(policy: str, born: int, version: int) -> str:
+    """Name what ends the gate of a version, once. born: as `VersionStaged` has it."""
+    return f"gate/{policy}/{born}/{version}"
+
+
 class Upkeep:
     """Acts on what the state and the log show after folds, in a task of its own.
 
@@ -176,7 +181,9 @@ class Upkeep:
         for event in changes_due(replica.state, now):
             self._start(replica, f"change/{event.policy}/{event.born}/{event.number}", event)
         for gate in gates_due(replica.state, now):
-            self._start(replica, f"gate/{gate.policy}/{gate.born}/{gate.version}", gate)
+            if replica.state.rolls_out(replica.state.learners[gate.policy]):
+                continue  # `Rollouts` starts that
+            self._start(replica, gate_mark(gate.policy, gate.born, gate.version), gate)
 
     def _start(self, replica: Replica, mark: str, event: NotedEvent) -> None:
         if (replica.name, mark) not in self._logged:

@@ -229,7 +229,8 @@ class Admin:
         PreconditionFailed, Conflict where another revision came between, Invalid, or NotFound."""
         find(state, policy)
         self.check_revision(state, if_match)
-        expect_no_rollout(state, policy, "its share")
+        if not state.traffic.version_share(policy):  # versions divide a share, whatever it is
+            expect_no_rollout(state, policy, "its share")
         if not any({**state.traffic.given, policy: share}.values()):
             raise Invalid("at least one policy needs a share above 0", path="share")
         budget = state.traffic.budget
@@ -266,11 +267,18 @@ class Admin:
         )
         await self.append_revision(state, event, f"policy {policy} reset")
 
-    async def append_revision(self, state: State, event: RevisingEvent, what: str) -> None:
-        """Log an event that makes the next revision. Raises Conflict where another one did. what:
-        it does, for the service's own log."""
-        entry = Append(state.name, encode_event(event), {f"revision/{event.revision}": ""})
-        if isinstance(await self._log.committer.append(entry, event), MarkConflict):
+    async def append_revision(
+        self, state: State, event: RevisingEvent, what: str, mark: str | None = None
+    ) -> None:
+        """Log an event that makes the next revision. Raises Conflict where another one did.
+
+        what   it does, for the service's own log
+        mark   of what else it does once; None: nothing
+        """
+        marks = {f"revision/{event.revision}": ""} | ({} if mark is None else {mark: ""})
+        entry = Append(state.name, encode_event(event), marks)
+        outcome = await self._log.committer.append(entry, event)
+        if isinstance(outcome, MarkConflict):
             raise Conflict(f"revision {event.revision} was defined by someone else meanwhile")
         log_change(state.name, f"{what}, revision {event.revision}", event.by)
 
@@ -530,7 +538,7 @@ def expect_no_rollout(state: State, policy: str, what: str) -> None:
     rollout = state.traffic.rollout_of(policy)
     if rollout is not None:
         raise Conflict(
-            f"a rollout of {quoted(rollout.policy)} in place of {quoted(rollout.baseline)} is "
+            f"a rollout of {quoted(rollout.challenger)} in place of {quoted(rollout.baseline)} is "
             f"under way, and {what} would change: end the rollout first (advance it to the end, or "
             "take it back)"
         )
@@ -549,7 +557,8 @@ def _expect_comparable(state: State, definition: Definition) -> None:
             if policy != now.policies[name].model_copy(update={"share": policy and policy.share}):
                 expect_no_rollout(state, name, f"policy {quoted(name)}")
         never = definition.never_below
-        if never is not None and never.policy in (rollout.policy, rollout.baseline):
+        of_version = rollout.version is not None
+        if never and not of_version and never.policy in (rollout.policy, rollout.baseline):
             expect_no_rollout(state, never.policy, "how never_below divides its traffic")
         if definition.reward != now.reward:
             expect_no_rollout(state, rollout.policy, "the reward")

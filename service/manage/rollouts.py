@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, nan
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from service.analysis.rollout_forecast import RolloutForecast, RolloutTraffic, rollout_forecast
@@ -15,6 +16,7 @@ from service.analysis.rollouts import PolicyTraffic, RolloutLook, RolloutLooks
 from service.errors import Conflict, Invalid, NotFound, Refused, StoreError
 from service.log.log import Log
 from service.log.stores.base import Append, MarkConflict
+from service.log.upkeep import gate_mark
 from service.manage.admin import Admin, expect_no_rollout, find
 from service.naming import not_found, quoted
 from service.state.events import (
@@ -45,6 +47,7 @@ from service.state.rollout import (
     roll_back,
     standing,
 )
+from service.state.version_gate import gate_sentence
 from service.telemetry.logs import log_change
 
 logger = logging.getLogger(__name__)
@@ -238,8 +241,9 @@ class Rollouts:
                     logger.exception("experiment %s: its rollouts are not judged", state.name)
 
     async def judge(self, state: State) -> None:
-        """Look at an experiment, take the steps of rollouts that are due, and move its loss
-        budget."""
+        """Start the rollouts of versions that are due, look at an experiment, take the steps of
+        rollouts that are due, and move its loss budget."""
+        await self._start_versions(state)
         seen = state.revision
         idle = state.traffic.budget is None and not _under_way(state)
         if idle or (looks := await self._look_if_possible(state)) is None:
@@ -255,6 +259,28 @@ class Rollouts:
                 logger.info("experiment %s: another process was first", state.name)
         if looks.budget is not None and state.revision == seen:
             await self._move(state, looks.budget)
+
+    async def _start_versions(self, state: State) -> None:
+        """Start to roll out versions that have passed their gates. One whose policy is in another
+        rollout waits for its end."""
+        for name, learner in list(state.learners.items()):
+            busy = state.traffic.rollout_of(name) is not None
+            if busy or learner.challenger is None or not state.rolls_out(learner):
+                continue
+            number = learner.challenger.version.number
+            before, seen = learner.active.number, learner.gate_figures
+            event = RolloutStarted(
+                at=self._log.clock.now(state),
+                by=AUTOMATIC,
+                plan=plan_of(state, policy=name, baseline=name, version=number),
+                revision=state.revision + 1,
+                reason=gate_sentence(number, before, seen, "rolls out"),
+            )
+            mark = gate_mark(name, learner.born, number)
+            try:
+                await self._admin.append_revision(state, event, event.reason, mark)
+            except Conflict:
+                logger.info("experiment %s: another process was first", state.name)
 
     async def _move(self, state: State, reading: BudgetReading) -> None:
         """Move the loss budget, where that is due. Of several processes that do, the first
@@ -318,6 +344,11 @@ class Rollouts:
         return None
 
 
+def plan_of(state: State, **given: object) -> RolloutPlan:
+    """Return the plan of a rollout, with what the definition says where nothing is given."""
+    return convert({**state.definition.rollout.model_dump(), **given}, RolloutPlan)
+
+
 def _under_way(state: State) -> bool:
     return any(not each.ended for each in state.traffic.rollouts.values())
 
@@ -347,10 +378,9 @@ def found(state: State, policy: str) -> Rollout:
 
 async def _forecast(plan: RolloutPlan, looks: RolloutLooks) -> RolloutForecast | None:
     """Forecast a rollout by the recent traffic of its baseline, which it is to share."""
-    baseline, own = (
-        looks.traffic.get(name) or PolicyTraffic(0, 0.0, 0.0, 0.0)
-        for name in (plan.baseline, plan.policy)
-    )
+    nobody = PolicyTraffic(0, 0.0, 0.0, 0.0)
+    baseline = looks.traffic.get(plan.baseline, nobody)
+    own = nobody if plan.version is not None else looks.traffic.get(plan.policy, nobody)
     if not baseline.per_second or not baseline.variance:
         return None
     low, high = looks.limits

@@ -12,7 +12,7 @@ from service.bandits.heads import Effects
 from service.bandits.version import Version
 from service.features.declaration import CROSS, INTERCEPT
 from service.features.schema import Array
-from service.state.learner import Learner
+from service.state.decider import Decider
 
 MOST_CANDIDATES = 20
 """Likeliest candidates whose features are attributed beside those of the shown arms: that takes a
@@ -62,16 +62,16 @@ def unexplained(arms: Iterable[str]) -> list[CandidateAnswer]:
 
 
 def attributions(
-    learner: Learner, context: Array, candidates: Candidates, shown: Collection[str] = ()
+    decider: Decider, context: Array, candidates: Candidates, shown: Collection[str] = ()
 ) -> list[CandidateAnswer]:
     """Explain each candidate; empty where the policy has no means. Raises NotPositiveDefinite or
     FloatingPointError where it has no finite scores."""
-    version, found = learner.active, unexplained(candidates.ids)
+    version, found = decider.version, unexplained(candidates.ids)
     if version.head is None and not version.predicts:
         return found
-    phi = version.encoder(learner.view.design(context[None], candidates.x))
+    phi = version.encoder(decider.view.design(context[None], candidates.x))
     means = np.asarray(version.expected(phi, candidates.ids))  # (K,)
-    scores = rules.expect_finite(learner.score(context, candidates))
+    scores = rules.expect_finite(decider.score(context, candidates))
     if version.head is not None:
         for row, width in zip(found, version.head.width(phi, candidates.ids), strict=True):
             row.width = version.width_unit * float(width)
@@ -87,7 +87,7 @@ def attributions(
             row.bonus = float(score - means[index])
     likeliest = np.lexsort((-means, -shares))[:MOST_CANDIDATES]
     for index in {*likeliest.tolist(), *(candidates.row_of[arm] for arm in shown)}:
-        found[index].moved = _moved(learner, context, candidates, index)
+        found[index].moved = _moved(decider, context, candidates, index)
     return found
 
 
@@ -101,35 +101,35 @@ def _add_opinions(
         ]
 
 
-def _moved(learner: Learner, context: Array, candidates: Candidates, index: int) -> list[Moved]:
+def _moved(decider: Decider, context: Array, candidates: Candidates, index: int) -> list[Moved]:
     """Return what moved the mean, the largest first. Of a linear head the parts add up to the mean
     less the level that all arms start at, with the smallest ones as one; of a net they do not."""
-    row = learner.view.design(context[None], candidates.x[[index]])[0]
-    head, arm = learner.active.head, candidates.ids[index]
+    row = decider.view.design(context[None], candidates.x[[index]])[0]
+    head, arm = decider.version.head, candidates.ids[index]
     effects = None if head is None else head.effects(row, arm)
-    parts = _losses(learner, row, arm) if effects is None else _named(learner, effects, row)
+    parts = _losses(decider, row, arm) if effects is None else _named(decider, effects, row)
     parts.sort(key=lambda part: -abs(part.contribution))
     found, others = parts[:MOST_FEATURES], parts[MOST_FEATURES:]
-    if others and learner.policy.net is None:
+    if others and decider.policy.net is None:
         total = sum(part.contribution for part in others)
         found.append(Moved(feature=None, contribution=total))
     return found
 
 
-def _groups(learner: Learner, row: Array) -> list[tuple[str, slice]]:
+def _groups(decider: Decider, row: Array) -> list[tuple[str, slice]]:
     """Name and columns of each feature that is not 0 in a row."""
-    view = learner.view
+    view = decider.view
     return [
-        (_label(learner, (name, columns), row), columns)
+        (_label(decider, (name, columns), row), columns)
         for name, columns in zip(view.names, view.groups, strict=True)
         if row[columns].any()
     ]
 
 
-def _losses(learner: Learner, row: Array, arm: str) -> list[Moved]:
+def _losses(decider: Decider, row: Array, arm: str) -> list[Moved]:
     """Return the mean less the mean with a feature's columns at 0 (a number: at its center). For a
     linear head that is the feature's sum of x_i w_i; for a net the change of its output."""
-    version, groups = learner.active, _groups(learner, row)
+    version, groups = decider.version, _groups(decider, row)
     if not groups:
         return []
     rows = np.repeat(row[None], len(groups) + 1, axis=0)
@@ -142,10 +142,10 @@ def _losses(learner: Learner, row: Array, arm: str) -> list[Moved]:
     ]
 
 
-def _named(learner: Learner, found: Effects, row: Array) -> list[Moved]:
+def _named(decider: Decider, found: Effects, row: Array) -> list[Moved]:
     """Return the parts of an averaged mean: what is the arm's whatever the features, each feature,
     and each cross of a feature of the context with one of the arm, under its own name."""
-    groups = [each for each in _groups(learner, row) if each[0] != INTERCEPT]
+    groups = [each for each in _groups(decider, row) if each[0] != INTERCEPT]
     sums = {INTERCEPT: found.constant}
     sums |= {name: float(found.columns[columns].sum()) for name, columns in groups}
     of_context, of_arm = (
@@ -156,14 +156,14 @@ def _named(learner: Learner, found: Effects, row: Array) -> list[Moved]:
         for other, columns in of_arm:
             if rows.any() and columns.any():
                 sums[name + CROSS + other] = float(found.crosses[rows][:, columns].sum())
-    span = learner.active.rewarded.span
+    span = decider.version.rewarded.span
     return [Moved(feature=name, contribution=span * part) for name, part in sums.items()]
 
 
-def _label(learner: Learner, group: tuple[str, slice], row: Array) -> str:
+def _label(decider: Decider, group: tuple[str, slice], row: Array) -> str:
     """`persona=cat_lover x category=toys` for a single column; of many columns the name."""
     name, columns = group
     present = columns.start + np.flatnonzero(row[columns])
     if name == INTERCEPT or len(present) != 1:
         return name
-    return learner.view.column_name(int(present[0]))
+    return decider.view.column_name(int(present[0]))

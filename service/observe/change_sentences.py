@@ -52,7 +52,7 @@ def sentence(event: ChangingEvent | Event) -> str:
     values = structs.asdict(event)
     said = {name: _said(name, value) for name, value in values.items()}
     if isinstance(event, RolloutStarted):
-        said |= {"policy": quoted(event.plan.policy), "baseline": quoted(event.plan.baseline)}
+        said |= {"policy": quoted(event.plan.challenger), "baseline": quoted(event.plan.baseline)}
     if isinstance(event, RolloutStepped):
         said["kind"] = STEP_WORDS[event.step.kind]
     words = CHANGE_KINDS[type(event)].words.format_map(said)

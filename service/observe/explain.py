@@ -167,8 +167,8 @@ def _attributed(state: State, decision: Decision) -> list[CandidateAnswer]:
     if decision.probabilities:
         known = dict(zip(decision.arms, decision.probabilities, strict=True))
     rows = unexplained(decision.arms)
-    learner = decider_of(state, decision)
-    if learner is not None and state.schema_version == decision.schema_version:
+    decider = decider_of(state, decision)
+    if decider is not None and state.schema_version == decision.schema_version:
         try:
             candidates = candidates_of(state, decision)
             context = state.schema.encode_context(decision.context)
@@ -177,7 +177,7 @@ def _attributed(state: State, decision: Decision) -> list[CandidateAnswer]:
         else:
             shown = [arm.arm for arm in decision.shown]
             with suppress(NotPositiveDefinite, FloatingPointError):
-                rows = attributions(learner, context, candidates, shown)
+                rows = attributions(decider, context, candidates, shown)
     for place, row in enumerate(rows):
         row.probability, row.untried = known.get(row.arm), place in decision.facts.untried
     return rows

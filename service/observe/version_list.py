@@ -44,11 +44,12 @@ class PolicyVersion(BaseModel):
     of: int | None = Field(description="Earlier version whose net it has; null: its own.")
     gate: GateReading | None = Field(description="What its gate saw; null: it compared nothing.")
     reason: str = Field(description="Why it serves or was rejected; empty while it waits.")
+    share: float = Field(description="Share of the policy's decisions that are its own now.")
     served_from: float | None
     served_from_position: int | None
     served_until: float | None
     served_until_position: int | None
-    settled: int = Field(description="Rewards settled while it served.")
+    settled: int = Field(description="Settled rewards of its decisions.")
     mean_reward: float | None
     mean_reward_interval: list[float] | None = Field(description="95 percent.")
     artifact: str = Field(description="SHA-256 of the artifact, which may be gone.")
@@ -86,6 +87,7 @@ def _described(state: State, learner: Learner, each: RegisteredVersion) -> Polic
         of=each.of,
         gate=gate and GateReading(**structs.asdict(gate)),
         reason=each.reason,
+        share=_share(each.state, state.traffic.version_share(learner.name)),
         served_from=each.served and each.served.at,
         served_from_position=each.served and each.served.position,
         served_until=each.until and each.until.at,
@@ -95,6 +97,18 @@ def _described(state: State, learner: Learner, each: RegisteredVersion) -> Polic
         mean_reward_interval=interval(earned, state.definition.reward),
         artifact=each.artifact,
     )
+
+
+def _share(state: VersionState, challenger: float) -> float:
+    """Return the share of a policy's decisions that a version makes. challenger: that of the one
+    that is rolled out."""
+    match state:
+        case "serving":
+            return 1 - challenger
+        case "challenger":
+            return challenger
+        case "rejected" | "retired":
+            return 0.0
 
 
 def version_table(found: PolicyVersions) -> str:

@@ -133,7 +133,7 @@ class Audit:
         except StoreError as fault:
             self._add("unreadable", name, str(fault))
             return
-        place = model_version(decision)
+        place = model_version(decision.model_version)
         if place is None or not is_whole(decision):
             self._add("unreadable", name, "its parts do not fit together")
             return

@@ -44,7 +44,7 @@ class PlannedRollout(msgspec.Struct, frozen=True):
 class ListedRollout(msgspec.Struct, frozen=True):
     """A rollout, as far as a terminal shows it."""
 
-    policy: str
+    challenger: str
     baseline: str
     state: str
     sentence: str

@@ -142,6 +142,7 @@ class ShownReward:
 class MarkedSettlement:
     """Arms of one decision that settle together.
 
+    version     as `Learned` has it
     closes      these are all of its arms: the decision is no longer due
     unlogged    the decision was answered without the log
     reward_id   None for the default reward
@@ -158,6 +159,7 @@ class MarkedSettlement:
     closes: bool
     reward_id: str | None
     rules: RewardRules
+    version: int = 0
     unlogged: bool = False
     ignored: list[str] = field(default_factory=list)
     repeated: bool = False
@@ -168,6 +170,7 @@ class MarkedSettlement:
             at=at,
             decision=self.decision,
             policy=self.policy,
+            version=self.version,
             schema_version=self.schema_version,
             settled=[one for arm in self.arms if (one := arm.outcome(self.rules))],
             reward_by=0.0 if self.rules.default is None else self.reward_by,

@@ -18,7 +18,7 @@ from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
 from service.settle.marks import MarkedSettlement, ShownReward, activation_mark
 from service.settle.weighing import weigh
-from service.state.decisions import Decision, Shown, decode_decision
+from service.state.decisions import Decision, Shown, decode_decision, model_version
 from service.state.events import Activated, encode_event
 from service.state.fold import EARLIER, State
 from service.telemetry.metrics import Telemetry
@@ -149,6 +149,7 @@ class Settlements:
         slots: int,
         reward_id: str | None,
     ) -> Receipt:
+        made_by = model_version(source.model_version)
         settlement = MarkedSettlement(
             source.id,
             source.policy,
@@ -159,6 +160,7 @@ class Settlements:
             len(arms) == slots,
             reward_id,
             state.definition.reward,
+            version=0 if made_by is None else made_by.of(source.policy),
             unlogged=isinstance(source, Ticket) and source.unlogged,
         )
         if await self._append(state, settlement):

@@ -12,7 +12,7 @@ from service.state import codec
 from service.state.events import TrainingReport
 from service.state.learner import Learner
 
-SNAPSHOT_SCHEMA = 7
+SNAPSHOT_SCHEMA = 8
 """Schema of snapshots and artifacts. Raise it with every change of their meta or arrays."""
 
 

@@ -77,6 +77,7 @@ class DecisionFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     slots       that were to be shown, where there are counts, which may leave fewer; else 0
     off         rules that were off for its unit, to measure what they cost
     fallback    why the fallback decided; '' where the assigned policy did
+    failed      number of the version of the assigned policy in whose place it did, else 0
     """
 
     untried: tuple[int, ...] = ()
@@ -88,6 +89,7 @@ class DecisionFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     slots: int = 0
     off: tuple[str, ...] = ()
     fallback: FallbackReason | Literal[""] = ""
+    failed: int = 0
 
 
 NO_FACTS = DecisionFacts()
@@ -138,6 +140,11 @@ class Decision(
     attributes: dict[str, FeatureValues] = {}
 
     @property
+    def sticky(self) -> str:
+        """What the draws of policies, versions and rules depend on: the unit, or the decision."""
+        return self.unit or self.id
+
+    @property
     def series(self) -> str:
         """What the rows of its policy are counted by."""
         return series_of(self.policy, self.schema_version)
@@ -169,10 +176,14 @@ class ModelVersion(NamedTuple):
     version: int
     position: int
 
+    def of(self, policy: str) -> int:
+        """Return the number of the version of a policy; 0 where another one decided."""
+        return self.version if self.policy == policy else 0
 
-def model_version(decision: Decision) -> ModelVersion | None:
-    """None where the text has another form."""
-    found = MODEL_VERSION.fullmatch(decision.model_version)
+
+def model_version(text: str) -> ModelVersion | None:
+    """Return the parts of a `model_version`; None where it has another form."""
+    found = MODEL_VERSION.fullmatch(text)
     return ModelVersion(found[1], int(found[2]), int(found[3])) if found else None
 
 
@@ -188,7 +199,7 @@ def is_whole(decision: Decision) -> bool:
         and shown <= arms
         and decision.attributes.keys() <= decision.inline.keys()
         and all(0 <= place < len(decision.arms) for place in decision.facts.untried)
-        and model_version(decision) is not None
+        and model_version(decision.model_version) is not None
     )
 
 

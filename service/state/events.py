@@ -25,7 +25,7 @@ AUTOMATIC = "automatic"
 STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""
 
-SCHEMA = 7
+SCHEMA = 8
 """The schema of events and decision rows. Raise it with every change of either."""
 
 
@@ -81,7 +81,11 @@ class TrafficChanged(Change, frozen=True, kw_only=True, tag="TrafficChanged"):
 
 
 class RolloutStarted(Change, frozen=True, kw_only=True, tag="RolloutStarted"):
-    """A challenger begins to take over its baseline's traffic. revision: of the experiment."""
+    """A challenger begins to take over its baseline's traffic.
+
+    revision   of the experiment
+    reason     why, for people: a version's gate says it
+    """
 
     plan: RolloutPlan
     revision: int
@@ -155,6 +159,7 @@ class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
     decision         short id
     schema_version   of the features; heads of other versions do not fold it
     settled          a slate settles as one event; empty where the user saw none of the rest
+    version          of the policy, by number; 0: untrained, or another policy decided in its place
     reward_by        of the decision, when its default reward is due; 0: no default is waited for
     unlogged         the decision was answered without the log, which may never have its row
     """
@@ -163,6 +168,7 @@ class Learned(Event, frozen=True, kw_only=True, omit_defaults=True):
     policy: str
     schema_version: int
     settled: list[Outcome]
+    version: int = 0
     reward_by: float = 0.0
     unlogged: bool = False
 

@@ -25,6 +25,7 @@ from service.features.schema import Array, Schema
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA
 from service.state.changelog import ChangeLog, Serving
+from service.state.decider import Decider
 from service.state.events import (
     AUTOMATIC,
     Activated,
@@ -440,6 +441,8 @@ class State:
         self.revision = event.revision
         if not isinstance(event, PolicyReset):
             self.traffic = self.traffic.after(position, event)
+            if isinstance(event, RolloutStepped):
+                self._end_rollout_of_version(position, event)
         elif (name := event.policy) in self.learners:
             settings = self.learners[name].settings
             self.learners[name] = Learner(
@@ -447,6 +450,24 @@ class State:
             )
             self.versions.follow(self.learners, Instant(position, event.at))
         self._mark_rolled_out()
+
+    def _end_rollout_of_version(self, position: int, event: RolloutStepped) -> None:
+        """Let a version serve whose rollout is finished, or drop the one that was rolled back."""
+        rollout = self.traffic.rollouts[event.policy]
+        if rollout.version is None or not rollout.ended:
+            return
+        learner = self.learners[event.policy]
+        make = VersionActivated if rollout.state == "finished" else VersionRejected
+        ended = make(
+            at=event.at,
+            by=event.by,
+            policy=event.policy,
+            born=learner.born,
+            version=rollout.version,
+            gate=learner.gate_figures,
+            reason=event.step.sentence,
+        )
+        self.end_gate(position, ended)
 
     def _mark_rolled_out(self) -> None:
         """Let challengers learn from every reward while their rollouts are under way."""
@@ -459,11 +480,34 @@ class State:
         self.selections.clear()
 
     @property
-    def fallback(self) -> Learner:
-        """The policy that decides where another cannot."""
+    def fallback(self) -> Decider:
+        """What decides where a policy cannot."""
         if self.built_in is not None:
-            return self.built_in
-        return self.learners[str(self.definition.fallback)]
+            return Decider.serving(self.built_in)
+        return Decider.serving(self.learners[str(self.definition.fallback)])
+
+    def decider(self, policy: str, sticky: str) -> Decider:
+        """Return what decides for a unit of a policy: the version that serves, or its challenger
+        in a rollout. sticky: as `winner` takes it."""
+        learner = self.learners[policy]
+        if self.traffic.draws_challenger(self.name, policy, sticky):
+            return Decider.challenging(learner)
+        return Decider.serving(learner)
+
+    @property
+    def deciders(self) -> dict[Decider, float]:
+        """What decides the requests that name no policy, each with its chance."""
+        found = dict[Decider, float]()
+        for name, chance in self.traffic.chances.items():
+            learner, part = self.learners[name], self.traffic.version_share(name)
+            found[Decider.serving(learner)] = chance * (1 - part)
+            if part:
+                found[Decider.challenging(learner)] = chance * part
+        return found
+
+    def rolls_out(self, learner: Learner) -> bool:
+        """Whether a policy's challenger has to take over its traffic in stages: if there is any."""
+        return learner.rolls_out and self.traffic.chance(learner.name) > 0
 
     @property
     def _all_learners(self) -> list[Learner]:
@@ -519,7 +563,7 @@ class State:
             if tally is not None and by_arm is not None:
                 tally.move(outcome)
                 by_arm.move(outcome, self.arms)
-                self.versions.settle(event.policy, position, outcome)
+                self.versions.settle(event.policy, event.version, outcome)
             self.newness.settle(outcome, self.arms)
         for learner in self._all_learners:
             if learner.learns_from(event.policy):

@@ -1,16 +1,14 @@
 """A policy at work: its versions, which score and learn."""
 
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import ceil, isfinite
-from random import Random
 
 import msgspec
 import numpy as np
 
-from service.bandits.candidates import Candidates
 from service.bandits.change import Detector
 from service.bandits.encoder import Encoder
 from service.bandits.heads import Bank, Head
@@ -21,7 +19,6 @@ from service.bandits.net import cold_encoder
 from service.bandits.networks import Network, dropout_masks
 from service.bandits.order import DecisionOrder
 from service.bandits.reward_scale import RewardScale
-from service.bandits.rules import Scores
 from service.bandits.settings import MOST_TRIES
 from service.bandits.training_set import TrainingSet
 from service.bandits.version import WARM_UP, Version
@@ -30,7 +27,6 @@ from service.errors import NotPositiveDefinite
 from service.features.row import Row
 from service.features.schema import Array, Schema
 from service.features.view import View
-from service.state.decisions import NO_FACTS, DecisionFacts
 from service.state.events import ChangeDetected, Learned, Outcome
 from service.state.version_gate import GateFigures, GateOutcome, GateSums, loss_of
 
@@ -141,12 +137,6 @@ class Learner:
         return None if self.policy.net is None else self.active.rewards
 
     @property
-    def epsilon(self) -> float:
-        """The share of uniform choice: that of the settings, and that of the rule."""
-        own = self.policy.rule.floor(self.active)
-        return own + (1 - own) * self.settings.epsilon if own else self.settings.epsilon
-
-    @property
     def view(self) -> View:
         """The columns that the policy sees, under the scaling of the active version."""
         return self.active.view
@@ -250,15 +240,6 @@ class Learner:
 
     # -- score ---------------------------------------------------------------------------------
 
-    def score(self, context: Array, candidates: Candidates) -> Scores:
-        """Scores of the distinct candidates under the active version."""
-        return self.policy.score(self.active, context, candidates)
-
-    def tells_apart(self, candidates: Candidates) -> bool:
-        """Whether candidates differ in what the policy sees: else its scores have no part in a
-        choice."""
-        return len(candidates.distinct_arms(self.view, self.policy.per_arm).ids) > 1
-
     def predicted(
         self, arms: Sequence[str], rows: Sequence[Row], inline: Sequence[bool]
     ) -> list[float | None]:
@@ -276,22 +257,9 @@ class Learner:
             for mean, out in zip(means, inline, strict=True)
         ]
 
-    def directions(self, context: Array, count: int, seed: int) -> Array:  # (view.width, 1 + count)
-        """Vectors whose product with the arm's part of a row is its score under the mean, and under
-        `count` posterior draws that the seed chooses. Those of an upper bound are `alpha` times as
-        far from the mean: with |z| = 1 the largest product is the bound."""
-        version = self.active
-        assert version.head is not None
-        posterior = version.head.posterior
-        assert posterior is not None
-        bank = version.bank if version.bank.draws > count else self._directions
-        draws = Random(seed).sample(range(bank.draws), count)
-        part = self.view.context_part(context)
-        return posterior.directions(bank, draws, self.policy.rule.away) * part[:, None]
-
     @cached_property
-    def _directions(self) -> Bank:
-        """Bank of search directions, for rules that draw nothing."""
+    def search_directions(self) -> Bank:
+        """Bank of directions in which arms are searched, for rules that draw nothing."""
         return Bank(64, self._key(0))
 
     # -- learn ---------------------------------------------------------------------------------
@@ -343,30 +311,6 @@ class Learner:
         if tries < MOST_TRIES and not outcome.inline:
             self.tries[outcome.arm] = tries + 1
             self.counted += tries < self.policy.min_tries
-
-    def facts(
-        self, candidates: Candidates, outside: Container[str] = (), shown: Mapping[str, int] = {}
-    ) -> DecisionFacts:
-        """Return what bounds the probabilities of a decision among candidates. Those with fewer
-        than `min_tries` settlements of what the policy cannot tell apart from them are tried.
-        outside: arms that are not of the catalogue; shown: tries that count more, by arm."""
-        least = self.policy.min_tries
-        if not least or not self.settings.learning:
-            return NO_FACTS
-        known, ids = self.tries, candidates.ids
-        counts = np.array([max(known.get(arm, 0), shown.get(arm, 0)) for arm in ids])
-        if not self.policy.per_arm:
-            of = candidates.distinct_arms(self.view, per_arm=False).of
-            counts = np.bincount(of, weights=counts)[of]
-        found: list[int] = np.flatnonzero(counts < least).tolist()
-        if not found:
-            return NO_FACTS
-        return DecisionFacts(tuple(index for index in found if ids[index] not in outside))
-
-    def allows(self, facts: DecisionFacts, candidates: Candidates, outside: Container[str]) -> bool:
-        """Whether the facts of a decision can be those of this state. Showings whose rewards are
-        open count as well, so there may be fewer to try than this state alone says."""
-        return set(facts.untried) <= set(self.facts(candidates, outside).untried)
 
     def _watch(self, detector: Detector, position: int, found: list[Outcome]) -> None:
         for outcome in found:
@@ -423,7 +367,7 @@ class Learner:
             challenger is not None
             and challenger.trained
             and training is not None
-            and training.gate == "progressive"
+            and training.gate != "off"
             and predicts
         )
 
@@ -433,6 +377,18 @@ class Learner:
         if self.challenger is None:
             return None
         return self.challenger.seen.outcome if self._compares else "serves"
+
+    @property
+    def rolls_out(self) -> bool:
+        """Whether the challenger has passed its gate and takes over traffic in stages."""
+        challenger, training = self.challenger, self.policy.training
+        return (
+            challenger is not None
+            and challenger.trained
+            and training is not None
+            and training.gate == "rollout"
+            and self.gate_outcome == "serves"
+        )
 
     @property
     def gate_figures(self) -> GateFigures | None:

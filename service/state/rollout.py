@@ -32,8 +32,10 @@ ReadingState = Literal["no data", "loses", "keeps", "open"]
 
 
 class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A rollout as it is asked for: of `policy` in place of `baseline`.
+    """A rollout as it is asked for: of `policy` in place of `baseline`. Or of a version of a policy
+    in place of the one that serves; the policy is its own baseline then.
 
+    version                the number of that version; None: the policy is the challenger
     stages                 the challenger's shares of the traffic of both, ascending; the last is 1
     margin                 share of the baseline's reward that the challenger may lose
     stage_hours            least length of a stage
@@ -43,12 +45,18 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: str
     baseline: str
+    version: int | None = None
     stages: tuple[float, ...] = (0.05, 0.2, 0.5, 1.0)
     margin: float = 0.1
     stage_hours: float = 24.0
     undecided_after_days: float = 14.0
     on_undecided: OnUndecided = "ask"
     ask: bool = False
+
+    @property
+    def challenger(self) -> str:
+        """What takes over, by name."""
+        return self.policy if self.version is None else f"{self.policy}/{self.version}"
 
 
 class Rollout(RolloutPlan, frozen=True, kw_only=True):
@@ -250,7 +258,8 @@ def _forward(
 ) -> RolloutStep:
     last = stage >= len(rollout.stages) - 1
     stage = min(stage, len(rollout.stages) - 1)
-    said = f"{why} {quoted(rollout.policy)} takes {_percent(rollout.stages[stage])} of the traffic"
+    share = _percent(rollout.stages[stage])
+    said = f"{why} {quoted(rollout.challenger)} takes {share} of the traffic"
     said += ", and the rollout is finished." if last else "."
     found = WITHIN, reading.lower, 0.0
     moved = msgspec.structs.replace(rollout, stage=stage)
@@ -317,7 +326,7 @@ def _step(
 
 def standing(rollout: Rollout, reading: RolloutReading, now: float) -> str:
     """Say where a rollout stands, in two sentences."""
-    where = f"{quoted(rollout.policy)} has {_percent(rollout.share)} of the traffic"
+    where = f"{quoted(rollout.challenger)} has {_percent(rollout.share)} of the traffic"
     match rollout.state:
         case "running":
             end = rollout.stage_since + rollout.stage_hours * HOUR_S
@@ -342,7 +351,7 @@ def _verdict(rollout: Rollout, reading: RolloutReading, now: float) -> str:
         since = f" since {iso(reading.newest)}" if reading.newest is not None else ""
         return f"There is no data{since}."
     earned = (
-        f"{quoted(rollout.policy)} earned {_reward(reading.value)} a decision after "
+        f"{quoted(rollout.challenger)} earned {_reward(reading.value)} a decision after "
         f"{reading.own:,} settlement{'s' * (reading.own != 1)}, and {quoted(rollout.baseline)} "
         f"{_reward(reading.baseline_value)}"
     )

@@ -19,6 +19,9 @@ TrafficEvent = TrafficChanged | RolloutStarted | RolloutStepped | BudgetMoved
 ROLLOUT_DRAW = b"rollout"
 """What tells the draw of a challenger from that of a policy of its name."""
 
+VERSION_DRAW = b"version"
+"""The same of the draw of a version."""
+
 
 class Traffic:
     """Who decides the requests that name no policy.
@@ -26,7 +29,7 @@ class Traffic:
     given      shares of each policy, beside the others', as people and rollouts set them
     shares     the same within the loss budget: what is drawn by
     chances    these as probabilities, in the order of the names, of the policies that have one
-    rollouts   that are under way, and the last one of each other challenger, by challenger
+    rollouts   the last one of each challenger, or of its versions, by policy
     rollbacks  of rollouts, since the experiment was defined first
     budget     None: there is none
 
@@ -37,6 +40,8 @@ class Traffic:
     moves. As its challenger's part grows, units move to it alone, and the same challenger gets the
     same units again in another attempt. A rollout that is finished exchanges what the two draw by,
     so no unit moves then.
+
+    A rollout of a version divides the units of its policy, however they came to it.
     """
 
     def __init__(
@@ -51,9 +56,9 @@ class Traffic:
         self.rollouts = dict(rollouts or {})
         self._drawn_by = dict(drawn_by or {})  # names by which policies draw, where not their own
         self._whole = dict(shares)  # a baseline has the share of both
-        self._challengers = {
-            each.baseline: each for each in self.rollouts.values() if not each.ended
-        }
+        under_way = [each for each in self.rollouts.values() if not each.ended]
+        self._challengers = {each.baseline: each for each in under_way if each.version is None}
+        self._versions = {each.policy: each for each in under_way if each.version is not None}
         for each in self._challengers.values():
             both = self._whole[each.baseline] + self._whole[each.policy]
             self._whole |= {each.baseline: both, each.policy: 0.0}
@@ -87,15 +92,30 @@ class Traffic:
         drawn = uniform(experiment.encode(), rollout.policy, sticky, ROLLOUT_DRAW)
         return rollout.policy if drawn < rollout.share else name
 
+    def version_share(self, policy: str) -> float:
+        """Return the chance of the version that is rolled out, within its policy; 0: there is
+        none."""
+        rollout = self._versions.get(policy)
+        return 0.0 if rollout is None else rollout.share
+
+    def draws_challenger(self, experiment: str, policy: str, sticky: str) -> bool:
+        """Whether a unit of a policy gets the version that is rolled out, if one is. sticky: as
+        `winner` takes it."""
+        rollout = self._versions.get(policy)
+        if rollout is None:
+            return False
+        drawn = uniform(experiment.encode(), rollout.challenger, sticky, VERSION_DRAW)
+        return drawn < rollout.share
+
     def rollout_of(self, policy: str) -> Rollout | None:
         """Return the rollout under way that a policy is the challenger or the baseline of."""
         found = self._challengers.get(policy) or self.rollouts.get(policy)
         return None if found is None or found.ended else found
 
     def is_challenger(self, policy: str) -> bool:
-        """Whether a rollout of the policy is under way."""
+        """Whether a rollout of the policy is under way, and not of one of its versions."""
         rollout = self.rollouts.get(policy)
-        return rollout is not None and not rollout.ended
+        return rollout is not None and not rollout.ended and rollout.version is None
 
     # -- changes -------------------------------------------------------------------------------
 
@@ -160,7 +180,7 @@ class Traffic:
         rollouts = {**self.rollouts, policy: rollout}
         if rollout.state == "rolled_back":
             return self._with(rollouts=rollouts, rollbacks=self.rollbacks + 1)
-        if rollout.state != "finished":
+        if rollout.state != "finished" or rollout.version is not None:
             return self._with(rollouts=rollouts)
         whole, drawn_by, old = self._whole, self._drawn_by, rollout.baseline
         draws = {policy: drawn_by.get(old, old), old: drawn_by.get(policy, policy)}

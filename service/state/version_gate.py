@@ -8,6 +8,7 @@ the earlier gains, the sum of e = x - m is within the boundary of V, the sum of 
 Bernstein sequence of a bounded mean).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 from typing import Final, Literal
@@ -107,11 +108,23 @@ def loss_of(reward: float, predicted: float, *, log_loss: bool) -> float:
     return -r * log(p) - (1 - r) * log(1 - p)
 
 
-def gate_sentence(number: int, before: int, found: GateFigures | None, outcome: GateOutcome) -> str:
-    """Say in words why a version serves or was rejected. before: the number of the other one."""
+GATE_VERBS: Final[Mapping[GateOutcome | Literal["rolls out"], str]] = {
+    "serves": "serves",
+    "rejected": "was rejected",
+    "rolls out": "is rolled out",
+}
+
+
+def gate_sentence(
+    number: int,
+    before: int,
+    found: GateFigures | None,
+    outcome: GateOutcome | Literal["rolls out"],
+) -> str:
+    """Say in words what becomes of a version, and why. before: the number of the other one."""
+    verb = GATE_VERBS[outcome]
     if found is None:
-        return f"Version {number} serves: it was not compared with version {before}."
-    verb = "serves" if outcome == "serves" else "was rejected"
+        return f"Version {number} {verb}: it was not compared with version {before}."
     errs = "less" if found.gain > 0 else "more"
     told = (
         f"Version {number} {verb}: over {found.settlements:,} rewards it erred by "

@@ -44,7 +44,7 @@ class RegisteredVersion(msgspec.Struct):
     gate            what its gate saw; None: nothing yet, or it had none
     reason          why it serves or was rejected, in words
     served, until   from when, and until when it served; None: it did not, or still does
-    earned          rewards that were settled while it served
+    earned          settled rewards of its decisions
     """
 
     number: int
@@ -62,12 +62,6 @@ class RegisteredVersion(msgspec.Struct):
     reason: str = ""
     served: Instant | None = None
     until: Instant | None = None
-
-    def served_at(self, position: int) -> bool:
-        """Whether it served at a position of the log."""
-        if self.served is None or position <= self.served.position:
-            return False
-        return self.until is None or position <= self.until.position
 
 
 class VersionRegistry:
@@ -119,7 +113,6 @@ class VersionRegistry:
             return
         self._retire(event.policy, now)
         latest.state, latest.served = "serving", now
-        latest.earned = RewardTotals(position + 1)
 
     def follow(self, learners: Mapping[str, Learner], now: Instant) -> None:
         """Retire the versions that a definition or a reset dropped, and forget those of policies
@@ -134,11 +127,10 @@ class VersionRegistry:
                     each.until = now if each.state == "serving" else None
                     each.state = "retired"
 
-    def settle(self, policy: str, position: int, outcome: Outcome) -> None:
-        """Add a reward to what the version earned that served when its first one was settled."""
-        first = position if outcome.since is None else outcome.since
+    def settle(self, policy: str, version: int, outcome: Outcome) -> None:
+        """Add a reward to what the version earned that made the decision."""
         for each in reversed(self.by_policy.get(policy, [])):
-            if each.served_at(first):
+            if each.number == version:
                 each.earned.move(outcome)
                 return
 

@@ -66,9 +66,9 @@ async def collect(
 def _is_rolled_out(event: AnyEvent, learner: Learner, *, before: bool) -> bool:
     """Whether a policy learns from every reward after an event, since it is rolled out."""
     if isinstance(event, RolloutStarted) and event.plan.policy == learner.name:
-        return True
+        return event.plan.version is None
     if isinstance(event, RolloutStepped) and event.policy == learner.name:
-        return event.step.state not in ENDED
+        return before and event.step.state not in ENDED
     return before
 
 

@@ -167,12 +167,28 @@ def test_a_row_names_the_assigned_policy_and_the_head_that_decided(broken: Wire)
     assert broken.explain(broken.select(policy="random"))["fallback"] == ""
 
 
+def test_the_fallback_tries_the_arms_that_it_has_not_tried_itself(store: MemoryStore) -> None:
+    """It has learned of each arm by the rewards of others, and the assigned policy of none."""
+    with serving(store) as wire:
+        wire.redefine(policies=POLICIES)
+        for arm in KINDS.keys() - {"rope"}:
+            for _ in range(3):
+                wire.reward(wire.select(policy="random", arms=[arm]), 1.0)
+        lints = state_of(wire).learners["lints"]
+        assert lints.tries == {}
+        break_head(lints)
+        facts = row_of(wire, wire.select(policy="lints")).facts
+        assert (facts.fallback, facts.untried) == ("scores", ())
+        audit = wire.run(Audit(store, "shop").run())
+        assert audit.clean, audit
+
+
 def test_rewards_settle_for_the_assigned_policy(broken: Wire) -> None:
     answer = broken.select(policy="linucb")
     assert broken.reward(answer, 1.0) == "accepted"
     state = state_of(broken)
     assert (state.reward_sums["linucb"].count, state.reward_sums["linucb"].total) == (1, 1.0)
-    assert state.fallback.rewards == 1
+    assert state.fallback.learner.rewards == 1
     [one] = [each for each in broken.explain(answer)["candidates"] if each["arm"] == answer["arm"]]
     assert one["mean"] == pytest.approx(2 / 3)
 

@@ -805,8 +805,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/decide/lookup.py",
-                "(lookup.facts, untried=untried, fallback=reason)",
-                "(lookup.facts, fallback=reason)",
+                "            untried=untried,\n",
+                "",
             )
         ],
         ["tests/http/test_fallback.py"],
@@ -827,7 +827,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/analysis/rederive.py",
-                '"" if learner.name == assigned else facts.fallback',
+                '"" if decider.name == assigned else facts.fallback',
                 "facts.fallback",
             )
         ],
@@ -838,8 +838,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/analysis/walk.py",
-                "state.fallback if n in self._down else shared[n]",
-                "shared[n]",
+                "fallback if each.label in self._down else each",
+                "each",
             )
         ],
         ["tests/unit/test_built_in_fallback.py"],
@@ -849,8 +849,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/decide/scoring.py",
-                "rules.expect_finite(learner.score(context, candidates))",
-                "learner.score(context, candidates)",
+                "rules.expect_finite(decider.score(context, candidates))",
+                "decider.score(context, candidates)",
             )
         ],
         ["tests/unit/test_finite.py"],
@@ -898,6 +898,50 @@ MUTANTS: Final = (
             )
         ],
         ["tests/http/test_rollouts.py"],
+    ),
+    Mutant(
+        "a version that is rolled out gets the same visitors as the one before it",
+        [
+            Edit(
+                "service/state/traffic.py",
+                "uniform(experiment.encode(), rollout.challenger, sticky, VERSION_DRAW)",
+                "uniform(experiment.encode(), policy, sticky, VERSION_DRAW)",
+            )
+        ],
+        ["tests/unit/test_traffic.py"],
+    ),
+    Mutant(
+        "weights forget that a version decides for a part of its policy",
+        [
+            Edit(
+                "service/state/fold.py",
+                "found[Decider.serving(learner)] = chance * (1 - part)",
+                "found[Decider.serving(learner)] = chance",
+            )
+        ],
+        ["tests/unit/test_traffic.py"],
+    ),
+    Mutant(
+        "a version that is rolled out is compared with itself",
+        [
+            Edit(
+                "service/analysis/rollouts.py",
+                "own = outcomes.version[rows] == version",
+                "own = outcomes.version[rows] >= 0",
+            )
+        ],
+        ["tests/http/test_rollouts_of_versions.py"],
+    ),
+    Mutant(
+        "a version that is rolled out may serve before its rollout ends",
+        [
+            Edit(
+                "service/log/upkeep.py",
+                "if replica.state.rolls_out(replica.state.learners[gate.policy]):",
+                "if False:",
+            )
+        ],
+        ["tests/http/test_rollouts_of_versions.py"],
     ),
     Mutant(
         "a positive mean lets a version serve at any time after 500 rewards",

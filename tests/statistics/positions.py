@@ -9,6 +9,7 @@ from service.decide.scoring import decide
 from service.definition.experiment import Definition
 from service.settle.marks import MarkedSettlement, ShownReward
 from service.settle.weighing import weigh
+from service.state.decider import Decider
 from service.state.decisions import Shown
 from service.state.events import ExperimentDefined
 from service.state.fold import State
@@ -62,7 +63,9 @@ class Page:
         """One slate, and what came of it at once."""
         state, rng = self.state, self._rng
         learner, candidates, slots = state.learners["p"], state.candidates, len(self.looks)
-        _, slate = decide(learner, np.empty(0), candidates, slots, int(rng.integers(2**62)))
+        _, slate = decide(
+            Decider.serving(learner), np.empty(0), candidates, slots, int(rng.integers(2**62))
+        )
         seen = rng.random(slots) < self.looks
         clicked = rng.random(slots) < np.array(self.clicks)[slate.arms]
         arms = [

@@ -20,6 +20,7 @@ from scipy.stats import chi2
 
 from service.bandits.rules import Scores
 from service.decide.scoring import decide
+from service.state.decider import Decider
 from service.state.events import ArmUpserted
 from service.state.fold import State
 from tests.support.chances import LEAST_EXPECTED, cells_of
@@ -248,18 +249,18 @@ def draws(chosen: tuple[str, ...], policy: str, slots: int, count: int) -> Drawn
     """Decide so often, each with a seed of its own, and check that every decision is within what
     the rules ask. The scores are the same each time, and found once."""
     state = shop(chosen, slots)
-    found, learner = ruled(state), state.learners[policy]
+    found, decider = ruled(state), Decider.serving(state.learners[policy])
     context, ids = state.schema.encode_context(DE), found.candidates.ids
-    scores = learner.score(context, found.candidates)
+    scores = decider.score(context, found.candidates)
     rng, drawn = Random(f"{policy} {chosen}"), Drawn()
-    arguments = learner, context, found.candidates, slots
+    arguments = decider, context, found.candidates, slots
     first = decide(*arguments, 0, limits=found.limits)[0]
     expect_within(chosen, slots, (), dict(zip(ids, first.tolist(), strict=True)))
 
     def known(*_: object) -> Scores:
         return scores
 
-    with mock.patch.object(learner, "score", known):
+    with mock.patch.object(Decider, "score", known):
         for _ in range(count):
             _, slate = decide(*arguments, rng.getrandbits(63), limits=found.limits)
             arms = tuple([ids[arm] for arm in slate.arms])

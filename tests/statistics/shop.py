@@ -14,6 +14,7 @@ from service.definition.experiment import Definition
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
 from service.state.artifacts import read_artifact
+from service.state.decider import Decider
 from service.state.events import (
     ExperimentDefined,
     Outcome,
@@ -142,7 +143,7 @@ class Shop:
     def visit(self, learner: Learner, persona: int, seed: int, uniform: float) -> None:
         """Decide, click or not, learn."""
         context, candidates = context_of(persona), self.state.candidates
-        _, slate = decide(learner, context, candidates, 1, seed)
+        _, slate = decide(Decider.serving(learner), context, candidates, 1, seed)
         arm = slate.arms[0]
         row = self.state.schema.row(context, candidates.x[arm])
         reward = float(uniform < CHANCES[persona, arm])

@@ -8,6 +8,7 @@ import pytest
 
 from service.decide.scoring import decide
 from service.decide.tries import Tries
+from service.state.decider import Decider
 from tests.unit.folding import Log, shop
 
 pytestmark = pytest.mark.statistics
@@ -31,8 +32,10 @@ def gain(policy: dict[str, Any], largest: float, false: bool, seed: int) -> floa
     learner, earned = log.state.learners["p"], list[float]()
     for visit in range(VISITS):
         candidates = log.state.candidates
-        facts = tries.facts(learner, candidates, ())
-        _, slate = decide(learner, np.empty(0), candidates, 1, rng.getrandbits(63), facts)
+        facts = tries.facts(Decider.serving(learner), candidates, ())
+        _, slate = decide(
+            Decider.serving(learner), np.empty(0), candidates, 1, rng.getrandbits(63), facts
+        )
         arm = candidates.ids[slate.arms[0]]
         tries.show(learner, [arm])
         reward = min(3.0, max(1.0, MEANS[arm] + rng.gauss(0, 0.4)))

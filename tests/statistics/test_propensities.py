@@ -14,6 +14,7 @@ from scipy.stats import chisquare
 from service.bandits import rules
 from service.bandits.heads import Bank, digest
 from service.decide.scoring import decide, decide_batch
+from service.state.decider import Decider
 from service.state.events import Learned
 from service.state.fold import State
 from service.state.learner import Learner
@@ -55,7 +56,7 @@ def policy(name: str, epsilon: float = 0.0) -> Learner:
 
 def answer(learner: Learner, persona: int = CONNOISSEUR) -> Array:
     """The probabilities of one decision; the seed has no part in them."""
-    return decide(learner, context_of(persona), frozen().candidates, 1, seed=0)[0]
+    return decide(Decider.serving(learner), context_of(persona), frozen().candidates, 1, seed=0)[0]
 
 
 @cache
@@ -65,7 +66,7 @@ def shown(name: str, epsilon: float, persona: int, seeds: int) -> Array:
     p = answer(learner, persona)
     counts = np.zeros(len(p))
     for seed in np.random.default_rng(seeds).integers(0, 2**63, seeds).tolist():
-        again, slate = decide(learner, context, candidates, 1, seed)
+        again, slate = decide(Decider.serving(learner), context, candidates, 1, seed)
         assert np.array_equal(again, p)
         assert slate.propensities == [p[slate.arms[0]]]
         counts[slate.arms[0]] += 1
@@ -242,7 +243,7 @@ def test_a_million_choices_are_as_often_each_arm_as_is_logged(name: str, persona
     rng, counts = np.random.default_rng(persona), np.zeros(len(p))
     for _ in range(DRAWS // 1_000):
         seeds = rng.integers(0, 2**63, 1_000).tolist()
-        for _, slate in decide_batch(learner, contexts, candidates, seeds):
+        for _, slate in decide_batch(Decider.serving(learner), contexts, candidates, seeds):
             counts[slate.arms[0]] += 1
     assert fit_of(counts, p) > LEVEL / 10
 

@@ -23,6 +23,7 @@ from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
+from service.state.decider import Decider
 from service.state.events import ArmUpserted
 from service.state.fold import State
 from service.state.rulebook import Situation
@@ -73,10 +74,9 @@ def values_of(state: State, policy: str, at: float) -> Array:
         for place, off in enumerate(SETS):
             names = tuple([name for name in RULES if name in off])
             ruled = state.rule(state.candidates, Situation(context, at, off=names))
-            p, _ = decide(
-                state.learners[policy], state.schema.encode_context(context), ruled.candidates, 1,
-                1, limits=ruled.limits,
-            )  # fmt: skip
+            decider = Decider.serving(state.learners[policy])
+            x = state.schema.encode_context(context)
+            p, _ = decide(decider, x, ruled.candidates, 1, 1, limits=ruled.limits)
             rates = [RATES[arm][country] for arm in ruled.candidates.ids]
             values[country, place] = p @ np.array(rates)
     return values

@@ -20,6 +20,7 @@ from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
+from service.state.decider import Decider
 from service.state.decisions import Decision
 from service.state.fold import State
 from service.state.rulebook import Situation
@@ -58,7 +59,9 @@ def costs_of(state: State, decision: Decision, rates: Array) -> list[float]:
                 state.candidates, Situation(decision.context, decision.at, off=names)
             )
             facts = decision.facts
-            known[off], _ = decide(learner, context, found.candidates, 1, 0, facts, found.limits)
+            known[off], _ = decide(
+                Decider.serving(learner), context, found.candidates, 1, 0, facts, found.limits
+            )
         return known[off]
 
     off = frozenset(decision.facts.off)

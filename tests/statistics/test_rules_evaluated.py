@@ -24,6 +24,7 @@ from service.definition.select_request import SelectRequest
 from service.errors import Invalid
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
+from service.state.decider import Decider
 from service.state.decisions import Decision
 from service.state.fold import State
 from tests.support.clock import run_virtual
@@ -105,7 +106,7 @@ def uniform_value(state: State, decision: Decision) -> float:
     candidates = candidates_of(state, decision)
     limits = limits_of(state, decision, candidates)
     context, learner = state.schema.encode_context(decision.context), state.learners["even"]
-    p, _ = decide(learner, context, candidates, 1, 0, decision.facts, limits)
+    p, _ = decide(Decider.serving(learner), context, candidates, 1, 0, decision.facts, limits)
     rates = CLICKS[decision.context["pet"]]
     return sum(
         float(chance) * rates[KINDS.index(arm[:-1])]

@@ -8,6 +8,7 @@ from scipy.optimize import linprog
 
 from service.decide.scoring import decide
 from service.definition.experiment import Definition
+from service.state.decider import Decider
 from service.state.events import ArmUpserted, ExperimentDefined, Outcome, Rewarded
 from service.state.fold import State
 from service.state.rulebook import Situation
@@ -95,9 +96,15 @@ def regret(seed: int) -> float:
         persona, at = rng.choice(PERSONAS), OPENS + visit
         found = state.rule(state.candidates, Situation({"persona": persona}, at))
         context = state.schema.encode_context({"persona": persona})
-        facts = learner.facts(found.candidates)
+        facts = Decider.serving(learner).facts(found.candidates)
         p, slate = decide(
-            learner, context, found.candidates, 1, rng.getrandbits(63), facts, found.limits
+            Decider.serving(learner),
+            context,
+            found.candidates,
+            1,
+            rng.getrandbits(63),
+            facts,
+            found.limits,
         )
         assert slate.relaxed == ()
         lost += best[persona] - float(p.dot(rates[persona]))

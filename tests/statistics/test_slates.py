@@ -12,6 +12,7 @@ import pytest
 from service.bandits import ranking
 from service.bandits.candidates import Candidates
 from service.decide.scoring import decide
+from service.state.decider import Decider
 from tests.statistics.shop import FLOOR, POLICIES, context_of, frozen
 from tests.statistics.test_propensities import LEVEL, fit_of
 from tests.support.tables import bounds
@@ -63,13 +64,14 @@ def sampled(name: str, epsilon: float, draws: int = 64, count: int = SLATES) -> 
     state = frozen(epsilon, draws)
     learner, context = state.learners[name], context_of(CONNOISSEUR)
     candidates = Candidates(state.candidates.ids[:6], state.candidates.x[:6])
-    scores, rng = learner.score(context, candidates), Random(count)
+    decider = Decider.serving(learner)
+    scores, rng = decider.score(context, candidates), Random(count)
     sample = Sample()
     for number in range(count):
         seed = rng.getrandbits(63)
-        _, slate = ranking.draw(scores, SIZE, bounds(epsilon=learner.epsilon), seed)
+        _, slate = ranking.draw(scores, SIZE, bounds(epsilon=decider.epsilon), seed)
         if number < 100:  # scored anew each time, it is the same
-            assert decide(learner, context, candidates, SIZE, seed)[1] == slate
+            assert decide(decider, context, candidates, SIZE, seed)[1] == slate
         arms = tuple(slate.arms)
         sample.counts[arms] += 1
         assert sample.chances.setdefault(arms, exp(slate.log_chance)) == exp(slate.log_chance)

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from service.decide.scoring import decide
+from service.state.decider import Decider
 from service.state.fold import State
 from tests.unit.folding import Log
 
@@ -121,7 +122,7 @@ class Victim:
         """Let the policy pick an arm, and reward it."""
         encoded = self.state.schema.encode_context(context)
         learner, candidates = self.state.learners[self.policy], self.state.candidates
-        _, slate = decide(learner, encoded, candidates, 1, seed)
+        _, slate = decide(Decider.serving(learner), encoded, candidates, 1, seed)
         arm = candidates.ids[slate.arms[0]]
         self.log.settle(self.policy, {arm: reward(arm)}, dict(context))
 

@@ -17,6 +17,7 @@ from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
 from service.state import codec
 from service.state.artifacts import pack_artifact, read_artifact, read_meta
+from service.state.decider import Decider
 from service.state.events import (
     AUTOMATIC,
     AnyEvent,
@@ -138,9 +139,11 @@ class Log:
     def share(self, **shares: float) -> None:
         self._change(TrafficChanged, shares=shares)
 
-    def roll_out(self, policy: str, baseline: str, *stages: float) -> None:
+    def roll_out(
+        self, policy: str, baseline: str, *stages: float, version: int | None = None
+    ) -> None:
         """Start a rollout, at its first stage."""
-        plan = RolloutPlan(policy=policy, baseline=baseline, stages=(*stages, 1.0))
+        plan = RolloutPlan(policy=policy, baseline=baseline, version=version, stages=(*stages, 1.0))
         self._change(RolloutStarted, plan=plan)
 
     def step(self, policy: str, take: Callable[..., RolloutStep]) -> None:
@@ -209,11 +212,17 @@ class Log:
             at=0.0,
             decision=f"d{len(self.records)}",
             policy=policy,
+            version=self._version(policy),
             schema_version=state.schema_version,
             settled=settled,
         )
         self.settled.append(Shown(event, self.write(event)))
         return self.settled[-1]
+
+    def _version(self, policy: str) -> int:
+        """The version that decides; 0 for a policy that is gone, or never was."""
+        learner = self.state.learners.get(policy)
+        return 0 if learner is None else learner.active.number
 
     def correct(self, shown: Shown, reward: float) -> None:
         """A change of every reward of a decision."""
@@ -389,7 +398,7 @@ def bits(state: State) -> tuple[Any, ...]:
     if not state.deleted and state.arms:
         context = np.linspace(0.0, 1.0, state.schema.context.width)
         for learner in state.learners.values():
-            table = learner.score(context, state.candidates)
+            table = Decider.serving(learner).score(context, state.candidates)
             scores.append((learner.name, table.rows.tobytes(), table.of.tobytes()))
     return contents(state), scores
 

@@ -86,7 +86,7 @@ def described(state: State) -> dict[str, Any]:
         "exposure": state.exposure.members(),
         "skips": state.skips,
         "policies": policies,
-        "fallback": state.fallback.rewards,
+        "fallback": state.fallback.learner.rewards,
     }
 
 
@@ -115,6 +115,8 @@ def written() -> tuple[Log, Snapshot]:
         log.activate(policy)
     log.stage("neural", lag=2, gated=True)
     log.reject("neural")
+    log.stage("neural", lag=2, gated=True)
+    log.roll_out("neural", "neural", 0.2, version=log.state.learners["neural"].numbered)
     log.write(Leased(at=7_200.0, rule="few", process="a", asked={"toy1": 5}))
     shown = [("a", 7_250.0, {"few": ["toy1"]}), ("b", 7_260.0, {"few": list[str]()})]
     log.write(Exposed(at=7_260.0, decisions=shown))
@@ -170,6 +172,7 @@ DECIDED = Decision(
         counts=(WindowCount("few", 7, (3,)),),
         off=("varied",),
         fallback="scores",
+        failed=2,
     ),
     rules=("exclude", "few"),
     relaxed=("pinned",),

@@ -15,6 +15,7 @@ from service.observe.attributions import (
     attributions,
     unexplained,
 )
+from service.state.decider import Decider
 from tests.unit.folding import POLICIES, Log, shop
 
 CAT = {"pet": "cat", "age": 5.0}
@@ -30,7 +31,9 @@ def learned(**policies: dict[str, Any]) -> Log:
 
 
 def of(log: Log, policy: str) -> list[CandidateAnswer]:
-    return attributions(log.state.learners[policy], context(log), log.state.candidates)
+    return attributions(
+        Decider.serving(log.state.learners[policy]), context(log), log.state.candidates
+    )
 
 
 def context(log: Log) -> Array:
@@ -64,7 +67,7 @@ def test_an_optimistic_rule_is_told_by_its_bonus() -> None:
 def test_posterior_draws_are_told_by_the_share_that_an_arm_wins() -> None:
     log = learned(lints={"kind": "lints", "draws": 64, "epsilon": 0.1})
     rows = of(log, "lints")
-    scores = log.state.learners["lints"].score(context(log), log.state.candidates)
+    scores = Decider.serving(log.state.learners["lints"]).score(context(log), log.state.candidates)
     assert [row.draw_share for row in rows] == rules.probabilities(scores).tolist()
     assert sum(row.draw_share for row in rows) == pytest.approx(1)
     assert rows[0].bonus is None
@@ -88,11 +91,11 @@ def test_of_many_candidates_the_likeliest_are_told_what_moved_them() -> None:
     x = np.eye(3)[np.arange(60) % 3]
     many = Candidates(tuple(map(str, range(60))), x)
     learner = log.state.learners["linucb"]
-    rows = attributions(learner, context(log), many)
+    rows = attributions(Decider.serving(learner), context(log), many)
     told = [index for index, row in enumerate(rows) if row.moved is not None]
     assert len(told) == MOST_CANDIDATES
     left = next(index for index in range(60) if index not in told)
-    assert attributions(learner, context(log), many, [str(left)])[left].moved
+    assert attributions(Decider.serving(learner), context(log), many, [str(left)])[left].moved
     best = max(row.mean + row.bonus for row in rows)
     assert rows[told[0]].mean + rows[told[0]].bonus == pytest.approx(best)
 
@@ -148,7 +151,7 @@ def test_the_mean_of_auto_less_what_moved_it_is_one_constant_for_all_arms(world:
         )
     learner = log.state.learners["auto"]
     seen = log.state.schema.encode_context(values("context"))
-    rows = attributions(learner, seen, log.state.candidates)
+    rows = attributions(Decider.serving(learner), seen, log.state.candidates)
     rest = [row.mean - sum(part.contribution for part in row.moved) for row in rows]
     assert rest == pytest.approx([rest[0]] * 6, abs=1e-12)
     assert np.std([row.mean for row in rows]) > 0.01
@@ -169,7 +172,7 @@ def test_a_cross_of_auto_is_told_once_under_its_own_name() -> None:
         log.settle("auto", {arm: float(click)}, {"pet": pet, "age": 0.0})
     learner, candidates = log.state.learners["auto"], log.state.candidates
     seen = log.state.schema.encode_context({"pet": "cat", "age": 0.0})
-    [food, *_] = attributions(learner, seen, candidates)
+    [food, *_] = attributions(Decider.serving(learner), seen, candidates)
     moved = {part.feature: part.contribution for part in food.moved}
     assert set(moved) == {"intercept", "pet=cat", "kind=food", "pet=cat x kind=food"}
     masks = np.array([(1, 1), (0, 1), (1, 0), (0, 0)])
@@ -195,7 +198,7 @@ def test_parts_beyond_the_largest_are_one_part() -> None:
         log.settle("linucb", {arm: reward}, context)
     learner = log.state.learners["linucb"]
     seen = log.state.schema.encode_context(context)
-    for row in attributions(learner, seen, log.state.candidates):
+    for row in attributions(Decider.serving(learner), seen, log.state.candidates):
         assert [part.feature for part in row.moved].index(None) == MOST_FEATURES
         assert sum(part.contribution for part in row.moved) == pytest.approx(
             row.mean - (1.0 + 0.0 + 0.25) / 3, abs=1e-12

@@ -11,6 +11,7 @@ from service.bandits.heads.averaged import AveragedHead
 from service.bandits.kinds.auto import AUTO_OPTIMISM, FLOOR, NARROW, Auto
 from service.decide.scoring import decide
 from service.definition.experiment import Definition
+from service.state.decider import Decider
 from tests.support.tables import by_arm
 from tests.unit.folding import Log, opened, shop
 
@@ -34,7 +35,7 @@ def filled(count: int, **more: Any) -> Log:
 def test_the_score_is_the_mean_within_the_range_and_an_anytime_width() -> None:
     log = filled(40)
     learner = log.state.learners["p"]
-    scores = learner.score(CAT, log.state.candidates)
+    scores = Decider.serving(learner).score(CAT, log.state.candidates)
     phi = learner.active.view.design(CAT[None], log.state.candidates.x)
     mean, width, grown = head_of(log).spread(phi, log.state.candidates.ids)
     optimism = 1 + 1 / (1 + 3)  # pet is cat, pet is dog, age
@@ -47,22 +48,22 @@ def test_the_floor_is_part_of_the_logged_probabilities_and_falls() -> None:
     """0.005 up to settlement 1,000, then as the root; the floor of the settings is added."""
     log = filled(10)
     learner = log.state.learners["p"]
-    assert learner.epsilon == FLOOR
-    p, _ = decide(learner, CAT, log.state.candidates, 1, seed=1)
+    assert Decider.serving(learner).epsilon == FLOOR
+    p, _ = decide(Decider.serving(learner), CAT, log.state.candidates, 1, seed=1)
     assert p.sum() == pytest.approx(1.0)
     assert p.min() == pytest.approx(FLOOR / len(log.state.arms))
     assert learner.active.settled == head_of(log).settled == 10
     learner.active.settled = 3_999
-    assert learner.epsilon == pytest.approx(FLOOR / 2)
+    assert Decider.serving(learner).epsilon == pytest.approx(FLOOR / 2)
     both = filled(10, epsilon=0.1).state.learners["p"]
-    assert both.epsilon == pytest.approx(1 - (1 - FLOOR) * 0.9)
+    assert Decider.serving(both).epsilon == pytest.approx(1 - (1 - FLOOR) * 0.9)
 
 
 def test_a_slate_takes_the_best_bounds_with_the_floor_in_its_chance() -> None:
     log = filled(60)
     learner = log.state.learners["p"]
-    p, slate = decide(learner, CAT, log.state.candidates, 3, seed=2**62)
-    best = np.argsort(-by_arm(learner.score(CAT, log.state.candidates))[0])[:3]
+    p, slate = decide(Decider.serving(learner), CAT, log.state.candidates, 3, seed=2**62)
+    best = np.argsort(-by_arm(Decider.serving(learner).score(CAT, log.state.candidates))[0])[:3]
     assert slate.arms == best.tolist()
     assert slate.propensities[0] == pytest.approx(p[slate.arms[0]])
     told = [1 - FLOOR + FLOOR / left for left in (6, 5, 4)]
@@ -149,7 +150,7 @@ def test_the_width_is_narrower_where_context_alone_tells_arms_apart() -> None:
     phi = learner.active.view.design(x[None], log.state.candidates.x)
     mean, width, grown = head_of(log).spread(phi, log.state.candidates.ids)
     wide = width * np.sqrt(AUTO_OPTIMISM + 1.5 * np.log1p(grown))  # 1 + 1 / (1 + d) with one column
-    scores = learner.score(x, log.state.candidates)
+    scores = Decider.serving(learner).score(x, log.state.candidates)
     np.testing.assert_allclose(by_arm(scores), np.clip(mean, 0, 1) + NARROW * wide, rtol=1e-12)
 
 
@@ -168,7 +169,9 @@ def test_it_finds_the_best_of_three_arms(stream: int) -> None:
     log.define({**shop(p={"kind": "auto"}), "features": {}, "arms": {arm: {} for arm in chances}})
     learner, shown = log.state.learners["p"], []
     for _ in range(800):
-        _, slate = decide(learner, np.empty(0), log.state.candidates, 1, rng.getrandbits(63))
+        _, slate = decide(
+            Decider.serving(learner), np.empty(0), log.state.candidates, 1, rng.getrandbits(63)
+        )
         shown.append(log.state.candidates.ids[slate.arms[0]])
         reward = float(rng.random() < chances[shown[-1]])
         log.settle("p", {shown[-1]: reward}, context={})

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from service.bandits.heads import Observation
 from service.decide import scoring
 from service.decide.scoring import decide
+from service.state.decider import Decider
 from tests.unit.test_policy_settings import KINDS
 from tests.unit.test_wins import catalogue, learner, train
 
@@ -65,9 +66,9 @@ def test_a_batch_decides_as_single_questions_do(
     for count in (1, 3, 70 if arms < 600 else 5):
         contexts = list(size * rng.standard_normal((count, 4)))
         seeds = rng.integers(2**62, size=count).tolist()
-        batch = scoring.decide_batch(one, contexts, candidates, seeds)
+        batch = scoring.decide_batch(Decider.serving(one), contexts, candidates, seeds)
         for context, own, (p, slate) in zip(contexts, seeds, batch, strict=True):
-            alone, chosen = decide(one, context, candidates, 1, own)
+            alone, chosen = decide(Decider.serving(one), context, candidates, 1, own)
             np.testing.assert_array_equal(p, alone)
             assert slate == chosen
 
@@ -77,6 +78,6 @@ def test_a_floor_is_shared_by_the_arms_however_many_contexts_there_are(kind: str
     """0.2 over 10 arms is 0.02 for each. A batch used to share it among its contexts, and so
     gave 0.2 / 3 to each arm and was refused, or logged."""
     one, candidates = learner(kind, epsilon=0.2), catalogue(10, 0, 1)
-    for p, _ in scoring.decide_batch(one, [np.ones(4)] * 3, candidates, [0, 1, 2]):
+    for p, _ in scoring.decide_batch(Decider.serving(one), [np.ones(4)] * 3, candidates, [0, 1, 2]):
         assert p.sum() == pytest.approx(1.0)
         assert p.min() >= 0.02

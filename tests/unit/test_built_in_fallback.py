@@ -113,7 +113,7 @@ def test_another_definition_keeps_what_it_counted_while_rewards_are_what_they_we
     log.define(other)
     assert counts(log.state) == {"toy1": 1.0}
     log.define({**other, "reward": {"range": [0, 2]}})
-    assert log.state.fallback.settings.kind == "random"
+    assert log.state.fallback.learner.settings.kind == "random"
     log.define(other)
     assert counts(log.state) == {}
 
@@ -122,9 +122,9 @@ def test_a_named_one_is_the_policy_itself() -> None:
     log = Log()
     log.define({**shop(**TWO), "fallback": "lints"})
     assert log.state.built_in is None
-    assert log.state.fallback is log.state.learners["lints"]
+    assert log.state.fallback.learner is log.state.learners["lints"]
     restored = State.restore(log.state.snapshot())
-    assert restored.fallback is restored.learners["lints"]
+    assert restored.fallback.learner is restored.learners["lints"]
 
 
 def test_a_deleted_experiment_has_none() -> None:

@@ -8,6 +8,7 @@ import pytest
 from service.bandits.heads import Head, Observation
 from service.decide.scoring import decide
 from service.state.artifacts import read_artifact
+from service.state.decider import Decider
 from service.state.events import ChangeDetected, Expired
 from service.state.fold import State, changes_due
 from service.training.settlements import collect
@@ -105,7 +106,9 @@ def alarms(seed: int, policy: dict[str, Any], noise: float, ends: tuple[float, f
         pet, age = int(rng.integers(2)), float(rng.standard_normal())
         context, candidates = {"pet": ["cat", "dog"][pet], "age": age}, log.state.candidates
         x = log.state.schema.encode_context(context)
-        _, slate = decide(log.state.learners["p"], x, candidates, 1, int(rng.integers(2**62)))
+        _, slate = decide(
+            Decider.serving(log.state.learners["p"]), x, candidates, 1, int(rng.integers(2**62))
+        )
         arm = candidates.ids[slate.arms[0]]
         kind = ["food", "toy", "bed"].index(str(log.state.arms[arm]["kind"]))
         mean = np.clip(cells[pet, kind] + slopes[kind] * age, 0, 1)

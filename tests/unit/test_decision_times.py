@@ -13,6 +13,7 @@ from service.bandits.heads import Bank
 from service.decide.decision_times import DecisionTimes
 from service.decide.scoring import decide
 from service.definition.experiment import Definition
+from service.state.decider import Decider
 from service.state.events import ArmUpserted, ExperimentDefined, Outcome, Rewarded
 from service.state.fold import State
 from service.state.footprint import decision_bytes
@@ -48,24 +49,24 @@ def learn(state: State, rng: np.random.Generator, rewards: int) -> None:
 
 def test_a_size_is_unknown_until_measured_and_then_a_moving_average() -> None:
     times, learner = DecisionTimes(), shop("linucb").learners["p"]
-    time = times.of(learner, 50, 1)
+    time = times.of(learner.active, 50, 1)
     assert time.seconds == inf
     for measured, expected in [(0.008, 0.008), (0.004, 0.007), (0.004, 0.00625)]:
         time.observe(measured)
         assert time.seconds == pytest.approx(expected)
-    assert times.of(learner, 60, 1) is time
-    assert times.of(learner, 64, 1).seconds == inf
-    assert times.of(learner, 50, 2).seconds == inf
-    assert times.of(shop("linucb").learners["p"], 50, 1).seconds == inf
+    assert times.of(learner.active, 60, 1) is time
+    assert times.of(learner.active, 64, 1).seconds == inf
+    assert times.of(learner.active, 50, 2).seconds == inf
+    assert times.of(shop("linucb").learners["p"].active, 50, 1).seconds == inf
 
 
 @pytest.mark.parametrize("settings", [{}, {"disjoint": True}])
 def test_a_head_that_rewards_have_changed_is_another_size(settings: dict[str, Any]) -> None:
     times, state = DecisionTimes(), shop("linucb", **settings)
     learner = state.learners["p"]
-    stale = times.of(learner, ARMS, 1)
-    decide(learner, np.ones(COLUMNS), state.candidates, 1, 1)
-    assert times.of(learner, ARMS, 1) is not stale
+    stale = times.of(learner.active, ARMS, 1)
+    decide(Decider.serving(learner), np.ones(COLUMNS), state.candidates, 1, 1)
+    assert times.of(learner.active, ARMS, 1) is not stale
 
 
 @pytest.fixture
@@ -93,12 +94,14 @@ def hurried() -> Iterator[None]:
 def test_threads_that_decide_at_once_find_the_same(kind: str, settings: dict[str, Any]) -> None:
     """A stale head is derived by whoever reads it first, and perhaps by several."""
     state, twin = shop(kind, **settings), shop(kind, **settings)
-    context = np.ones(COLUMNS)
+    context, decider = np.ones(COLUMNS), Decider.serving(state.learners["p"])
     with ThreadPoolExecutor(4) as threads:
         for seed in range(10):
-            [expected, _] = decide(twin.learners["p"], context, twin.candidates, 1, seed)
+            expected, _ = decide(
+                Decider.serving(twin.learners["p"]), context, twin.candidates, 1, seed
+            )
             asked = [
-                threads.submit(decide, state.learners["p"], context, state.candidates, 1, seed)
+                threads.submit(decide, decider, context, state.candidates, 1, seed)
                 for _ in range(4)
             ]
             for one in asked:

@@ -10,6 +10,7 @@ from service.decide.scoring import decide
 from service.errors import Invalid, NoFiniteScores
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
+from service.state.decider import Decider
 from service.state.decisions import NO_FACTS
 from service.state.rulebook import Situation
 from tests.support.broken import break_head
@@ -41,11 +42,11 @@ def test_a_head_that_is_no_number_decides_nothing(kind: str) -> None:
     learner.active.head.b[:] = np.nan
     context = state.schema.encode_context({"pet": "cat"})
     with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
-        decide(learner, context, state.candidates, 1, 0)
+        decide(Decider.serving(learner), context, state.candidates, 1, 0)
     with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
-        decide(learner, context, state.candidates, 2, 0)
+        decide(Decider.serving(learner), context, state.candidates, 2, 0)
     with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
-        scoring.decide_batch(learner, [context] * 2, state.candidates, [0, 1])
+        scoring.decide_batch(Decider.serving(learner), [context] * 2, state.candidates, [0, 1])
 
 
 @pytest.mark.parametrize("kind", ["popularity", "auto", "lints", "linucb", "squarecb"])
@@ -62,4 +63,12 @@ def test_no_slate_is_drawn_from_what_is_no_number(kind: str, rules: Any) -> None
     assert (limits is None) == (not rules)
     for slots in (1, 2):
         with np.errstate(all="ignore"), pytest.raises(NoFiniteScores, match="policy p"):
-            decide(state.learners["p"], context, state.candidates, slots, 0, NO_FACTS, limits)
+            decide(
+                Decider.serving(state.learners["p"]),
+                context,
+                state.candidates,
+                slots,
+                0,
+                NO_FACTS,
+                limits,
+            )

@@ -8,6 +8,7 @@ import pytest
 from service.bandits.heads import BetaHead, RidgeHead
 from service.bandits.rules import probabilities
 from service.errors import LogGap, StoreUnavailable
+from service.state.decider import Decider
 from service.state.events import ArmUpserted, Expired, VersionActivated
 from service.state.fold import State
 from tests.unit.folding import SHOP, TRAINED, Log, bits, collected, head_of, replay, shop
@@ -155,7 +156,7 @@ def test_a_correction_of_what_a_new_head_does_not_hold_weighs_nothing() -> None:
     tally = log.state.reward_sums["popularity"]
     assert (tally.count, tally.total) == (0, 0.0)
     learner = log.state.learners["popularity"]
-    p = probabilities(learner.score(np.zeros(3), log.state.candidates))
+    p = probabilities(Decider.serving(learner).score(np.zeros(3), log.state.candidates))
     assert p.sum() == pytest.approx(1.0)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.decide.scoring import decide
 from service.features.attributes import attribute_faults
+from service.state.decider import Decider
 from service.state.events import Expired, Rewarded, decode_event, encode_event
 from service.state.fold import State
 from tests.support.properties import examples
@@ -221,7 +222,7 @@ def test_every_answer_of_any_log_is_a_distribution(steps: list[tuple[Any, ...]])
         return
     context = np.ones(log.state.schema.context.width)
     for learner in log.state.learners.values():
-        p, slate = decide(learner, context, log.state.candidates, 1, seed=1)
+        p, slate = decide(Decider.serving(learner), context, log.state.candidates, 1, seed=1)
         assert np.isfinite(p).all()
         assert abs(p.sum() - 1) < 1e-9
         assert slate.propensities == [p[slate.arms[0]]]

@@ -132,7 +132,7 @@ for index in range(rewards):
     settled = [Outcome(str(index % arms), 1.0, row)]
     event = Rewarded(at=0, decision=str(index), policy="p", schema_version=1, settled=settled)
     state.apply(state.position + 1, event)
-decide(state.learners["p"], chance.normal(size=context), state.candidates, 1, 1)
+decide(Decider.serving(state.learners["p"]), chance.normal(size=context), state.candidates, 1, 1)
 state.snapshot()
 print((peak() - before) / sum(footprint_of(state).values()))
 """

@@ -18,6 +18,7 @@ from service.features.row import Row
 from service.features.schema import Schema
 from service.features.view import View
 from service.security.entropy import Entropy
+from service.state.decider import Decider
 from service.state.decisions import Decision, Shown, encode_decision
 from service.state.events import SCHEMA
 from service.state.learner import Learner
@@ -141,8 +142,8 @@ def test_arms_spelled_out_are_decided_as_if_they_were_unknown(kind: str, repeate
         chosen = whole.choose([whole.ids[row] for row in rows], rows)
         alone = Candidates(chosen.ids, whole.x[rows])
         context = rng.standard_normal(9)
-        p, slate = decide(policy, context, chosen, 1, seed)
-        same, other = decide(policy, context, alone, 1, seed)
+        p, slate = decide(Decider.serving(policy), context, chosen, 1, seed)
+        same, other = decide(Decider.serving(policy), context, alone, 1, seed)
         assert np.array_equal(p, same)
         assert slate == other
 
@@ -161,7 +162,9 @@ def test_few_rows_and_many_rows_draw_from_the_same_weights() -> None:
 def test_a_sure_choice_is_the_one_that_the_seed_draws() -> None:
     policy, arms = learner("linucb"), catalogue(30)
     for seed in range(20):
-        p, slate = decide(policy, np.random.default_rng(seed).standard_normal(9), arms, 1, seed)
+        p, slate = decide(
+            Decider.serving(policy), np.random.default_rng(seed).standard_normal(9), arms, 1, seed
+        )
         assert p[slate.arms[0]] == 1.0
         assert slate.arms == [rules.choose(p, rules.point_of(seed))]
 

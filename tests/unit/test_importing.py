@@ -23,6 +23,7 @@ from service.manage.importing import VISITS_PER_COMMIT, ImportStatus, Visit, dec
 from service.offline.audit import Audit
 from service.settings import Settings
 from service.state.artifacts import read_artifact
+from service.state.decider import Decider
 from service.state.decisions import decode_decision
 from service.state.fold import State
 from simulator_client.worlds.zooplus import PERSONAS, Zooplus
@@ -115,7 +116,9 @@ def choices(state: State, policy: str) -> list[str]:
     for persona in PERSONAS:
         context = state.schema.encode_context({"persona": persona})
         for seed in range(0, 2**63, 2**63 // 10):
-            _, slate = decide(state.learners[policy], context, state.candidates, 1, seed)
+            _, slate = decide(
+                Decider.serving(state.learners[policy]), context, state.candidates, 1, seed
+            )
             found.append(state.candidates.ids[slate.arms[0]])
     return found
 

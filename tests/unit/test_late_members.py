@@ -15,6 +15,7 @@ from service.bandits.linalg import Array
 from service.bandits.version import PACE, Version
 from service.definition.experiment import Definition
 from service.observe.attributions import attributions
+from service.state.decider import Decider
 from service.state.events import Erased, Outcome, Rewarded
 from service.state.fold import State
 from service.state.footprint import footprint
@@ -407,7 +408,7 @@ def test_they_count_once_they_forecast_better_and_say_what_no_column_says() -> N
         head.mean(active(log).view.design(row[None], log.state.candidates.x), ids) for row in x
     ]
     assert [ids[int(mean.argmax())] == "arm0" for mean in means] == [True, False]
-    rows = attributions(log.state.learners["p"], x[0], log.state.candidates)
+    rows = attributions(Decider.serving(log.state.learners["p"]), x[0], log.state.candidates)
     rest = [row.mean - sum(part.contribution for part in row.moved) for row in rows]
     assert rest == pytest.approx([rest[0]] * 3, abs=1e-12)
 

@@ -14,6 +14,7 @@ from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.order import GRACE_SECONDS, DecisionOrder
 from service.decide.scoring import decide
 from service.offline.rebuild import rebuild
+from service.state.decider import Decider
 from service.state.events import (
     Corrected,
     Erased,
@@ -341,7 +342,7 @@ def test_auto_finds_the_best_where_misses_come_by_default(wait: int) -> None:
         pet = rng.choice(["cat", "dog"])
         x = log.state.schema.encode_context({"pet": pet})
         candidates = log.state.candidates
-        _, slate = decide(learner_of(log), x, candidates, 1, rng.getrandbits(63))
+        _, slate = decide(Decider.serving(learner_of(log)), x, candidates, 1, rng.getrandbits(63))
         arm = candidates.ids[slate.arms[0]]
         good = arm.startswith("food" if pet == "cat" else "toy")
         visit = Visit(float(number + 1), arm, pet, rng.random() < (0.45 if good else 0.08))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from service.decide.scoring import decide
+from service.state.decider import Decider
 from service.state.fold import State
 from tests.unit.campaigns import BOUNDS, HONEST, POLICIES, faults, play
 from tests.unit.folding import Log
@@ -46,7 +47,11 @@ class Shop:
         state = self.log.state
         context = state.schema.encode_context({"age": age})
         _, slate = decide(
-            state.learners["p"], context, state.candidates, 1, self.seeds.getrandbits(63)
+            Decider.serving(state.learners["p"]),
+            context,
+            state.candidates,
+            1,
+            self.seeds.getrandbits(63),
         )
         arm = state.candidates.ids[slate.arms[0]]
         self.log.settle("p", {arm: reward(arm)}, {"age": age})

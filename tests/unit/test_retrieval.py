@@ -13,9 +13,9 @@ from service.retrieval import arm_index
 from service.retrieval import shortlists as retrieval
 from service.retrieval.arm_index import ArmIndex
 from service.retrieval.shortlists import DRAWS, Retrieval, applies
+from service.state.decider import Decider
 from service.state.events import ArmRemoved, ArmUpserted, ExperimentDefined
 from service.state.fold import State
-from service.state.learner import Learner
 from tests.support.clock import run_virtual
 
 FEATURES = {
@@ -47,30 +47,30 @@ def put(state: State, arm: str, image: list[float] | None) -> None:
         state.apply(state.position + 1, event)
 
 
-def learned(state: State, rewards: int = 40) -> Learner:
-    policy, rng = state.learners["p"], np.random.default_rng(0)
-    head = policy.active.head
+def learned(state: State, rewards: int = 40) -> Decider:
+    policy, rng = Decider.serving(state.learners["p"]), np.random.default_rng(0)
+    head = policy.version.head
     assert head is not None
     for phi in rng.standard_normal((rewards, policy.view.width)):
         head.observe(Observation("", phi, float(phi.sum())))
     return policy
 
 
-def best(state: State, policy: Learner, seed: int, count: int) -> set[str]:
+def best(state: State, policy: Decider, seed: int, count: int) -> set[str]:
     """By scoring every row under every direction."""
     ids, rows = list(state.rows), np.array(list(state.rows.values()))
-    head = policy.active.head
+    head = policy.version.head
     directions = policy.directions(CONTEXT, DRAWS, seed) / _part(policy)[:, None]
     scores = policy.view.design(CONTEXT[None], rows) @ directions
     assert head is not None
     return {ids[row] for column in scores.T for row in column.argsort()[-count:]}
 
 
-def _part(policy: Learner) -> Any:
+def _part(policy: Decider) -> Any:
     return policy.view.context_part(CONTEXT)
 
 
-def loaded(state: State, policy: Learner, scanned: int = 20_000) -> ArmIndex:
+def loaded(state: State, policy: Decider, scanned: int = 20_000) -> ArmIndex:
     found = ArmIndex(policy.view, scanned=scanned)
     found.load(state.rows)
     return found
@@ -106,7 +106,7 @@ def test_the_service_follows_its_catalogue() -> None:
     async def scenario() -> None:
         state, found = defined(500), Retrieval()
         policy = learned(state)
-        assert applies(state, policy)
+        assert applies(state, policy.policy)
         assert (
             found.fast_candidates(state, policy, CONTEXT, 1).ids == ()
         )  # the catalogue is not taken in yet
@@ -127,7 +127,7 @@ def test_the_service_follows_its_catalogue() -> None:
     run_virtual(scenario())
 
 
-def _image(policy: Learner) -> int:
+def _image(policy: Decider) -> int:
     return policy.view.names.index("image")
 
 
@@ -136,7 +136,7 @@ def test_disjoint_heads_cannot_be_searched() -> None:
         defined(1, disjoint=True)
 
 
-Moving = tuple[State, Learner, ArmIndex]
+Moving = tuple[State, Decider, ArmIndex]
 
 
 def filed(arms: int = 2_000) -> Moving:
@@ -160,7 +160,7 @@ def changed(state: State, found: ArmIndex, count: int, rng: np.random.Generator)
         found.change({arm: state.rows.get(arm)})
 
 
-def expect_as_a_scan(found: ArmIndex, state: State, policy: Learner) -> None:
+def expect_as_a_scan(found: ArmIndex, state: State, policy: Decider) -> None:
     assert len(found) == len(state.rows)
     exact = loaded(state, policy)
     for count in (5, 500):  # of 500 for each direction, most arms are among them

@@ -8,6 +8,7 @@ import pytest
 
 from service.bandits.reward_scale import RewardScale
 from service.decide.scoring import decide
+from service.state.decider import Decider
 from service.state.fold import State
 from tests.support.tables import by_arm
 from tests.unit.folding import Log, bits, replay, shop
@@ -57,7 +58,9 @@ def choices(
     )
     learner = log.state.learners["p"]
     for number in range(120):
-        _, slate = decide(learner, np.ones(1), log.state.candidates, 1, rng.getrandbits(63))
+        _, slate = decide(
+            Decider.serving(learner), np.ones(1), log.state.candidates, 1, rng.getrandbits(63)
+        )
         arm = log.state.candidates.ids[slate.arms[0]] if number > 1 else "ab"[number]
         click = rng.random() < ARMS[arm] if number > 1 else number == 0
         log.settle("p", {arm: high if click else low})
@@ -112,5 +115,11 @@ def test_the_means_of_auto_keep_to_the_range_as_it_is_now() -> None:
         log.settle("p", {"food1": 3.0, "toy1": 8.0})
     learner, candidates = log.state.learners["p"], log.state.candidates
     context = log.state.schema.encode_context({"pet": "cat"})
-    scores = dict(zip(candidates.ids, by_arm(learner.score(context, candidates))[0], strict=True))
+    scores = dict(
+        zip(
+            candidates.ids,
+            by_arm(Decider.serving(learner).score(context, candidates))[0],
+            strict=True,
+        )
+    )
     assert scores["toy1"] > scores["food1"] + 3.0

@@ -17,6 +17,7 @@ from service.decide.scoring import decide
 from service.definition.experiment import Definition
 from service.errors import NoEligibleArm
 from service.features.row import Row
+from service.state.decider import Decider
 from service.state.decisions import DecisionFacts
 from service.state.events import ArmPatched, ArmRemoved, ArmUpserted, ExperimentDefined, Rewarded
 from service.state.fold import State
@@ -107,7 +108,7 @@ def decided(
     """The chances of the first slot by arm, what is shown, and the arms that are eligible."""
     found = ruled(state, context, **more)
     p, slate = decide(
-        state.learners[policy],
+        Decider.serving(state.learners[policy]),
         state.schema.encode_context(dict(context)),
         found.candidates,
         slots,
@@ -313,7 +314,7 @@ def test_arms_that_a_policy_tries_get_their_share_within_the_rules() -> None:
     state = best_bone({"r": {"cap": {"arm": "bone", "share": 0.5}}})
     found = ruled(state)
     p, _ = decide(
-        state.learners["linucb"],
+        Decider.serving(state.learners["linucb"]),
         state.schema.encode_context(DE),
         found.candidates,
         1,
@@ -401,7 +402,12 @@ def test_a_rule_about_an_arm_that_is_no_candidate_does_not_yield() -> None:
     some = state.candidates.choose(["ball", "bone"], [0, 2])
     found = state.rule(some, Situation(DE, NOON))
     _, slate = decide(
-        state.learners["linucb"], state.schema.encode_context(DE), some, 1, 1, limits=found.limits
+        Decider.serving(state.learners["linucb"]),
+        state.schema.encode_context(DE),
+        some,
+        1,
+        1,
+        limits=found.limits,
     )
     assert slate.relaxed == ()
 

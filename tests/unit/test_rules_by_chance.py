@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from service.bandits.rules import Slate
 from service.decide.scoring import decide
 from service.errors import NoEligibleArm
+from service.state.decider import Decider
 from service.state.fold import State
 from tests.statistics.ruled import PRECEDENCE, Asked, possible, verb_of
 from tests.support.properties import examples
@@ -230,8 +231,10 @@ def test_rules_that_do_not_apply_leave_the_bits_of_every_chance(
     found = ruled(state)
     for policy in POLICIES:
         learner, context = state.learners[policy], state.schema.encode_context(DE)
-        under = decide(learner, context, found.candidates, slots, seed, limits=found.limits)
-        own = bare.learners[policy]
+        under = decide(
+            Decider.serving(learner), context, found.candidates, slots, seed, limits=found.limits
+        )
+        own = Decider.serving(bare.learners[policy])
         without = decide(own, context, bare.candidates, slots, seed)
         assert np.array_equal(under[0], without[0])
         assert under[1] == without[1]

@@ -20,6 +20,7 @@ from service.definition.experiment import Definition
 from service.definition.lint import lint
 from service.features.schema import Schema
 from service.observe.attributions import attributions
+from service.state.decider import Decider
 from service.state.events import Outcome, Rewarded
 from service.state.learner import Learner
 from tests.support.tables import bounds
@@ -177,7 +178,7 @@ def test_an_explanation_tells_the_means_from_which_the_chances_follow() -> None:
     one = learner()
     learn(one, {0: [1.0] * 8, 1: [0.0] * 4, 2: [0.5] * 4})
     candidates = catalogue(0, 1, 2, 1)
-    told = attributions(one, np.zeros(0), candidates)
+    told = attributions(Decider.serving(one), np.zeros(0), candidates)
     means = np.array([[row.mean for row in told]])
     gamma = 10 * np.sqrt(16)
     expected = inverse_gap(means[:, :3], np.array([1, 2, 1]), gamma)[0][[0, 1, 2, 1]]
@@ -188,7 +189,7 @@ def test_an_explanation_tells_the_means_from_which_the_chances_follow() -> None:
 def test_an_audit_allows_the_last_bits_of_a_chance_and_no_more() -> None:
     one = learner()
     learn(one, {0: [1.0] * 8, 1: [0.0] * 4})
-    scores = one.score(np.zeros(0), catalogue(0, 1, 2))
+    scores = Decider.serving(one).score(np.zeros(0), catalogue(0, 1, 2))
     assert rounded(scores, SAME_CHANCE / 2)
     assert not rounded(scores, SAME_CHANCE * 2)
 
@@ -246,8 +247,8 @@ def test_the_first_slot_of_a_slate_has_the_chance_of_a_single_arm() -> None:
     one = learner(epsilon=0.1)
     learn(one, {0: [1.0] * 8, 1: [0.0] * 4, 2: [0.5] * 4})
     candidates = catalogue(0, 1, 2, 1)
-    alone, _ = decide(one, np.zeros(0), candidates, 1, 5)
+    alone, _ = decide(Decider.serving(one), np.zeros(0), candidates, 1, 5)
     for seed in range(50):
-        p, slate = decide(one, np.zeros(0), candidates, 3, seed)
+        p, slate = decide(Decider.serving(one), np.zeros(0), candidates, 3, seed)
         np.testing.assert_array_equal(p, alone)
         assert slate.propensities[0] == p[slate.arms[0]]

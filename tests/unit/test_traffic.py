@@ -9,7 +9,7 @@ import pytest
 from service.state.fold import State
 from service.state.rollout import advance, roll_back
 from service.state.traffic import winner
-from tests.unit.folding import Log, shop
+from tests.unit.folding import POLICIES, Log, bits, shop
 
 UNITS = [f"unit {number}" for number in range(4_000)]
 
@@ -173,6 +173,70 @@ def test_a_finished_challenger_draws_the_units_of_its_baseline_from_then_on() ->
     restored = State.restore(log.state.snapshot()).traffic
     assert restored.members() == log.state.traffic.members()
     assert {unit: restored.assign("shop", unit) for unit in UNITS} == again
+
+
+def versions() -> Log:
+    """A log whose policy `net` has a version at its gate."""
+    log = Log()
+    net = {**POLICIES["neural"], "share": 3.0}
+    log.define(shop(net=net, other={"kind": "random"}))
+    for age in range(6):
+        log.settle("net", {"toy1": float(age % 2)}, {"pet": "dog", "age": age})
+    log.stage("net", gated=True)
+    return log
+
+
+def drawn(log: Log) -> list[str]:
+    """What decides for each unit: `policy/version`."""
+    names = [log.state.traffic.assign("shop", unit) for unit in UNITS]
+    return [log.state.decider(name, unit).label for name, unit in zip(names, UNITS, strict=True)]
+
+
+def test_no_unit_moves_from_a_version_to_the_one_that_serves() -> None:
+    """Nor to another policy, nor at the end; its stages are shares of its policy."""
+    log = versions()
+    steps = [drawn(log)]
+    log.roll_out("net", "net", 0.2, 0.5, version=1)
+    for share in (0.2, 0.5):
+        steps.append(drawn(log))
+        chances = {each.label: chance for each, chance in log.state.deciders.items()}
+        assert chances == pytest.approx(
+            {"net/0": 0.75 * (1 - share), "net/1": 0.75 * share, "other/0": 0.25}
+        )
+        for label, chance in chances.items():
+            assert steps[-1].count(label) / len(UNITS) == pytest.approx(chance, abs=0.03)
+        restored = State.restore(log.state.snapshot())
+        assert bits(restored) == bits(log.state)
+        assert [*restored.deciders.values()] == [*log.state.deciders.values()]
+        log.step("net", advance)
+    steps.append(drawn(log))
+    assert {*steps[-1]} == {"net/1", "other/0"}
+    for earlier, later in pairwise(steps):
+        moved = {(was, now) for was, now in zip(earlier, later, strict=True) if was != now}
+        assert moved == {("net/0", "net/1")}
+
+
+def test_another_version_gets_other_units_first() -> None:
+    log, found = versions(), []
+    for number in (1, 2):
+        log.roll_out("net", "net", 0.2, version=number)
+        labels = zip(drawn(log), UNITS, strict=True)
+        found.append({unit for label, unit in labels if label == f"net/{number}"})
+        log.step("net", roll_back)
+        log.stage("net", gated=True)
+    first, second = found
+    assert len(first & second) / len(first) == pytest.approx(0.2, abs=0.08)
+
+
+def test_a_version_that_was_rolled_back_is_gone_and_counts_as_a_rollback() -> None:
+    log = versions()
+    before = drawn(log)
+    log.roll_out("net", "net", 0.2, version=1)
+    log.step("net", roll_back)
+    assert drawn(log) == before
+    assert log.state.learners["net"].challenger is None
+    assert log.state.traffic.rollbacks == 1
+    assert log.state.traffic.shares == {"net": 3.0, "other": 1.0}
 
 
 def test_a_definition_gives_both_policies_of_a_rollout_what_it_gives_either() -> None:

@@ -12,6 +12,7 @@ from service.bandits.candidates import Candidates
 from service.bandits.rules import with_tries
 from service.decide.scoring import decide, decide_batch
 from service.decide.tries import Tries
+from service.state.decider import Decider
 from service.state.decisions import NO_FACTS, DecisionFacts
 from service.state.fold import State
 from service.state.learner import Learner
@@ -40,7 +41,7 @@ def half_tried(policy: dict[str, Any]) -> tuple[Learner, Candidates, DecisionFac
     settle(log, "c", 0.0)
     settle(log, "d", 0.0)
     learner, candidates = log.state.learners["p"], log.state.candidates
-    facts = learner.facts(candidates)
+    facts = Decider.serving(learner).facts(candidates)
     assert facts.untried == (2, 3)
     return learner, candidates, facts
 
@@ -60,7 +61,7 @@ def test_untried_arms_share_a_tenth_of_every_slot() -> None:
     found = Counter[tuple[int, ...]]()
     rng = Random(1)
     for _ in range(2_000):
-        _, slate = decide(learner, NONE, candidates, 2, rng.getrandbits(63), facts)
+        _, slate = decide(Decider.serving(learner), NONE, candidates, 2, rng.getrandbits(63), facts)
         found[tuple(slate.arms)] += 1
         for arm, p in zip(slate.arms, slate.propensities, strict=True):
             if arm in facts.untried and not set(facts.untried) & set(slate.arms) - {arm}:
@@ -71,14 +72,14 @@ def test_untried_arms_share_a_tenth_of_every_slot() -> None:
 def test_an_arm_is_untried_until_it_has_three_settlements_of_the_policy() -> None:
     log = arms({"kind": "linucb", "disjoint": True}, "a", "b", "c")
     learner, candidates = log.state.learners["p"], log.state.candidates
-    assert learner.facts(candidates).untried == (0, 1, 2)
+    assert Decider.serving(learner).facts(candidates).untried == (0, 1, 2)
     settle(log, "a", 1.0, times=2)
     shown = log.settle("p", {"a": 0.0}, context={})
-    assert learner.facts(candidates).untried == (1, 2)
+    assert Decider.serving(learner).facts(candidates).untried == (1, 2)
     log.correct(shown, 1.0)
     assert learner.tries == {"a": 3}
-    assert learner.facts(candidates, shown={"b": 3}).untried == (2,)
-    assert learner.facts(candidates, outside={"c"}).untried == (1,)
+    assert Decider.serving(learner).facts(candidates, shown={"b": 3}).untried == (2,)
+    assert Decider.serving(learner).facts(candidates, outside={"c"}).untried == (1,)
     assert replay(log.records).learners["p"].tries == {"a": 3}
     restored = State.restore(log.state.snapshot())
     assert restored.learners["p"].tries == {"a": 3}
@@ -93,8 +94,8 @@ def test_no_arm_is_tried_for_its_own_sake_before_one_was_shown_three_times(kind:
     learner, candidates = log.state.learners["p"], log.state.candidates
 
     def chance_of_a() -> float:
-        facts = tries.facts(learner, candidates, ())
-        return float(decide(learner, NONE, candidates, 1, 1, facts)[0][0])
+        facts = tries.facts(Decider.serving(learner), candidates, ())
+        return float(decide(Decider.serving(learner), NONE, candidates, 1, 1, facts)[0][0])
 
     for arm, reward in (("a", 0.0), ("b", 1.0), ("b", 1.0)):
         tries.show(learner, [arm])
@@ -111,40 +112,46 @@ def test_arms_that_a_policy_cannot_tell_apart_are_tried_together() -> None:
     for _ in range(3):
         log.settle("p", {"toy1": 1.0})
     learner, candidates = log.state.learners["p"], log.state.candidates
-    untried = {candidates.ids[index] for index in learner.facts(candidates).untried}
+    untried = {
+        candidates.ids[index] for index in Decider.serving(learner).facts(candidates).untried
+    }
     assert untried == {"food1", "food2", "bed1", "bed2"}
 
 
 @pytest.mark.parametrize("settings", [{"min_tries": 0}, {"learning": False}])
 def test_who_does_not_try_has_no_untried_arms(settings: dict[str, Any]) -> None:
     log = arms({"kind": "lints", "draws": 16, **settings}, "a", "b")
-    assert log.state.learners["p"].facts(log.state.candidates) == NO_FACTS
+    assert Decider.serving(log.state.learners["p"]).facts(log.state.candidates) == NO_FACTS
     log.define(shop(p={"kind": "greedy"}))
-    assert log.state.learners["p"].facts(log.state.candidates) == NO_FACTS
+    assert Decider.serving(log.state.learners["p"]).facts(log.state.candidates) == NO_FACTS
 
 
 def test_showings_whose_rewards_are_open_count() -> None:
     log, tries = arms({"kind": "linucb", "disjoint": True}, "a", "b"), Tries()
     learner, candidates = log.state.learners["p"], log.state.candidates
     settle(log, "a", 1.0, times=3)
-    assert tries.facts(learner, candidates, ()).untried == (1,)
+    assert tries.facts(Decider.serving(learner), candidates, ()).untried == (1,)
     for _ in range(2):
         tries.show(learner, ["b"])
-        assert tries.facts(learner, candidates, ()).untried == (1,)
+        assert tries.facts(Decider.serving(learner), candidates, ()).untried == (1,)
     settle(log, "b", 0.0, times=2)  # of the two that were shown
-    assert tries.facts(learner, candidates, ()).untried == (1,)
+    assert tries.facts(Decider.serving(learner), candidates, ()).untried == (1,)
     tries.show(learner, ["b"])
-    assert tries.facts(learner, candidates, ()) == NO_FACTS
-    assert Tries().facts(learner, candidates, ()).untried == (1,)
+    assert tries.facts(Decider.serving(learner), candidates, ()) == NO_FACTS
+    assert Tries().facts(Decider.serving(learner), candidates, ()).untried == (1,)
 
 
 def test_a_batch_has_the_chances_of_each_alone() -> None:
     log = arms({"kind": "linucb", "disjoint": True}, "a", "b", "c")
     settle(log, "a", 1.0, times=3)
     learner, candidates = log.state.learners["p"], log.state.candidates
-    batch = decide_batch(learner, [NONE] * 3, candidates, [1, 2, 3], DecisionFacts((1, 2)))
+    batch = decide_batch(
+        Decider.serving(learner), [NONE] * 3, candidates, [1, 2, 3], DecisionFacts((1, 2))
+    )
     for seed, (p, slate) in enumerate(batch, start=1):
-        alone, same = decide(learner, NONE, candidates, 1, seed, DecisionFacts((1, 2)))
+        alone, same = decide(
+            Decider.serving(learner), NONE, candidates, 1, seed, DecisionFacts((1, 2))
+        )
         assert np.array_equal(p, alone)
         assert slate == same
 
@@ -163,11 +170,13 @@ def test_arms_are_shown_as_often_as_is_logged(kind: str, top_k: int) -> None:
     rng = Random(0)
     seeds = [rng.getrandbits(63) for _ in range(2_000)]
     if top_k == 1:
-        decisions = decide_batch(learner, [NONE] * 2_000, candidates, seeds, facts)
+        decisions = decide_batch(Decider.serving(learner), [NONE] * 2_000, candidates, seeds, facts)
     else:
-        scores = learner.score(NONE, candidates)
-        with mock.patch.object(Learner, "score", return_value=scores):
-            decisions = [decide(learner, NONE, candidates, 2, seed, facts) for seed in seeds]
+        scores = Decider.serving(learner).score(NONE, candidates)
+        with mock.patch.object(Decider, "score", return_value=scores):
+            decisions = [
+                decide(Decider.serving(learner), NONE, candidates, 2, seed, facts) for seed in seeds
+            ]
     for _, slate in decisions:
         counts[tuple(slate.arms)] += 1
         chances[tuple(slate.arms)] = float(np.exp(slate.log_chance))
@@ -190,8 +199,8 @@ def test_a_better_new_arm_is_found(kind: str) -> None:
     learner, shown = log.state.learners["p"], []
     for _ in range(300):
         candidates = log.state.candidates
-        facts = tries.facts(learner, candidates, ())
-        _, slate = decide(learner, NONE, candidates, 1, rng.getrandbits(63), facts)
+        facts = tries.facts(Decider.serving(learner), candidates, ())
+        _, slate = decide(Decider.serving(learner), NONE, candidates, 1, rng.getrandbits(63), facts)
         arm = candidates.ids[slate.arms[0]]
         tries.show(learner, [arm])
         shown.append(arm)
@@ -205,7 +214,7 @@ def test_a_setting_that_changes_takes_effect_at_once() -> None:
     log, tries = arms(policy, "a", "b"), Tries()
     settle(log, "a", 1.0, times=3)
     learner, candidates = log.state.learners["p"], log.state.candidates
-    assert tries.facts(learner, candidates, ()).untried == (1,)
+    assert tries.facts(Decider.serving(learner), candidates, ()).untried == (1,)
     settings = type(learner.settings).model_validate({**policy, "min_tries": 0})
     learner.configure(settings, (0.0, 1.0), position=log.state.position)
-    assert tries.facts(learner, candidates, ()) == NO_FACTS
+    assert tries.facts(Decider.serving(learner), candidates, ()) == NO_FACTS

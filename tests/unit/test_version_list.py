@@ -18,8 +18,8 @@ def serving(log: Log) -> None:
     log.activate("p")
 
 
-def test_a_reward_counts_for_the_version_that_served_when_it_was_first_settled() -> None:
-    """A correction follows it, however late; what came before the first version is nobody's."""
+def test_a_reward_counts_for_the_version_that_made_the_decision() -> None:
+    """A correction follows it, however late; those before the first version are nobody's."""
     log = opened(NEURAL)
     rewarded(log, 6)
     serving(log)

@@ -14,6 +14,7 @@ from service.errors import Damaged, UnknownSchema
 from service.observe.attributions import attributions
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA, pack_artifact, read_artifact
+from service.state.decider import Decider
 from service.state.events import Learned, VersionActivated, VersionStaged
 from tests.support.tables import by_arm
 from tests.unit.folding import POLICIES, Log, bits, head_of, opened, replay, shop
@@ -118,7 +119,10 @@ def test_draws_that_change_around_an_activation_are_those_after_a_restart(
     log.define(shop(p=POLICIES[kind] | knobs))
     if first:
         log.activate("p")
-    assert len(log.state.learners["p"].score(np.zeros(3), log.state.candidates).rows) == rows
+    assert (
+        len(Decider.serving(log.state.learners["p"]).score(np.zeros(3), log.state.candidates).rows)
+        == rows
+    )
     assert bits(type(log.state).restore(log.state.snapshot())) == bits(log.state)
 
 
@@ -169,8 +173,10 @@ def test_neural_ucb_scores_the_nets_output_plus_what_the_head_adds() -> None:
     net = (encoder.trained(rows) @ weight + bias)[:, 0]
     phi = encoder(rows)
     expected = net + head.mean(phi, candidates.ids) + 2.0 * head.width(phi, candidates.ids)
-    np.testing.assert_allclose(by_arm(learner.score(context, candidates))[0], expected, rtol=1e-12)
-    explained = attributions(learner, context, candidates)
+    np.testing.assert_allclose(
+        by_arm(Decider.serving(learner).score(context, candidates))[0], expected, rtol=1e-12
+    )
+    explained = attributions(Decider.serving(learner), context, candidates)
     np.testing.assert_allclose([row.mean for row in explained], net + head.mean(phi, "abcdef"))
 
 

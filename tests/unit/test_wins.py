@@ -21,6 +21,7 @@ from service.bandits.heads.win_probabilities import Weights
 from service.bandits.networks import cold_network
 from service.definition.experiment import Definition
 from service.features.schema import Array, Schema
+from service.state.decider import Decider
 from service.state.learner import Learner
 
 FEATURES = {
@@ -51,7 +52,7 @@ def propensities(one: Learner, contexts: Array, candidates: Candidates) -> Array
 
 
 def by_table(policy: Learner, context: Any, candidates: Candidates) -> Any:
-    return rules.probabilities(policy.score(context, candidates))
+    return rules.probabilities(Decider.serving(policy).score(context, candidates))
 
 
 def train(policy: Learner) -> None:

@@ -104,7 +104,7 @@ export async function step(app, status, rollout, kind) {
   const { title, text, action, done, danger } = STEPS[kind];
   const why = h("input", { name: "reason", maxlength: 500, autocomplete: "off", autofocus: true });
   const outcome = await form({
-    title: `${title} ${rollout.policy}?`,
+    title: `${title} ${rollout.challenger}?`,
     text: text(rollout),
     fields: [field("Why, for people (optional)", why)],
     action,
@@ -112,7 +112,7 @@ export async function step(app, status, rollout, kind) {
     submit: (given) =>
       post(of(status.name, "rollouts", rollout.policy, kind), { reason: given.get("reason") }, matching(status)),
   });
-  await changed(app, outcome, `${rollout.policy} ${done}.`);
+  await changed(app, outcome, `${rollout.challenger} ${done}.`);
   return outcome;
 }
 

@@ -69,15 +69,15 @@ function card(act) {
   const node = h("article", { class: "rollout" }, h("div", { class: "head" }, title, pill), sentence, stages, range, facts, actions);
 
   function show(rollout, palette) {
-    const { policy, baseline, state, stage, figures, forecast } = rollout;
+    const { challenger, baseline, state, stage, figures, forecast } = rollout;
     const [kind, text] = STATES[state];
     const ended = ENDED.includes(state);
-    say(title, `${policy} in place of ${baseline}`);
+    say(title, `${challenger} in place of ${baseline}`);
     pill.dataset.kind = kind;
     say(pill, text);
     say(sentence, rollout.sentence);
     stages.replaceChildren(...rollout.stages.map((share, at) => stageOf(rollout, share, at)));
-    range.replaceChildren(...gauge(figures, palette.color(policy)));
+    range.replaceChildren(...gauge(figures, palette.color(rollout.policy)));
     facts.hidden = !figures;
     if (figures) facts.replaceChildren(...told(figures, forecast));
     const now = `${state} ${stage}`;
@@ -98,7 +98,7 @@ function card(act) {
       ["back", "Roll back"],
     ].map(([kind, text, look]) => {
       const button = h("button", { type: "button", class: look, onclick: () => act(button.rollout, kind) }, text);
-      button.setAttribute("aria-label", `${text}: ${rollout.policy}`);
+      button.setAttribute("aria-label", `${text}: ${rollout.challenger}`);
       button.rollout = rollout;
       return button;
     });
