@@ -5,6 +5,7 @@ rules          what rules cost a decision, in process (a minute)
 http           the service over HTTP beside a bare server and peers (two cores, 12 minutes)
 http.callers   what the headers of different callers cost
 http.overload  the service at twice its capacity
+following      what a replica pays for an event of another process, by kind and store
 recovery       the start of a service, and the delay of a second replica
 learning       what our policies and other libraries learn (`make learning`)
 
@@ -17,7 +18,16 @@ import runpy
 import sys
 from typing import Final
 
-NAMES: Final = ("scoring", "rules", "http", "http.callers", "http.overload", "recovery", "learning")
+NAMES: Final = (
+    "scoring",
+    "rules",
+    "http",
+    "http.callers",
+    "http.overload",
+    "following",
+    "recovery",
+    "learning",
+)
 
 
 def main() -> None:

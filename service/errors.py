@@ -255,6 +255,10 @@ class FoldFailed(StoreError):
         self.reason = str(fault) or type(fault).__name__
 
 
+class RunFailed(StoreError):
+    """One of several events that were folded at once cannot be folded."""
+
+
 class FoldedBeforeSkipped(StoreError):
     pass
 

@@ -57,6 +57,11 @@ class Encoder:
         return (self.trained.width if self.trained else 0) + self.cold.width + rows + 1
 
     @property
+    def is_linear(self) -> bool:
+        """Whether the features are the rows themselves."""
+        return self.cold is None and self.trained is None
+
+    @property
     def layers(self) -> list[tuple[Array, Array]]:
         """Layers of the net whose gradient is taken."""
         assert self.cold is not None

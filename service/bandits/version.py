@@ -13,6 +13,7 @@ from service.bandits.heads.base import (
     HeadHealth,
     Meta,
     Observation,
+    Observations,
     Stored,
     pack_names,
     part,
@@ -218,6 +219,35 @@ class Version:
         self._forget(position, fresh)
         self._rescale(fresh)
         self._rehearse(fresh)
+
+    @property
+    def learns_runs(self) -> bool:
+        """Whether it can learn many settlements at once, with the bits of one by one: its features
+        are rows themselves, and nothing is remembered, forgotten or put in order."""
+        return (
+            self.encoder.is_linear
+            and self.scaled_on >= self.warm_up
+            and self.order is None
+            and self.memory is None
+            and self._share == 1
+            and not self.without
+        )
+
+    def fold_run(self, keys: Sequence[str], outcomes: Sequence[Outcome]) -> None:
+        """Learn first outcomes of many decisions at once, where it `learns_runs`. keys: of each
+        one's decision."""
+        if self.head is None or not outcomes:
+            return
+        rows = Observations(
+            [one.arm for one in outcomes],
+            self.phi_of([one.row for one in outcomes]),
+            self.rewarded(np.array([one.reward for one in outcomes])),
+            keys,
+            np.array([one.weight for one in outcomes]),
+            [one.imported for one in outcomes],
+        )
+        self.head.observe_many(rows)
+        self.settled += len(outcomes)
 
     def _heads(self, key: str, arm: str) -> list[Head]:
         """Return the head, and the late members' if they have learned this settlement."""

@@ -5,6 +5,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
+from itertools import takewhile
 from math import inf
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from service.errors import (
     LogGap,
     LogLost,
     Quarantined,
+    RunFailed,
     StoreError,
     StoreUnavailable,
     UnknownSchema,
@@ -44,6 +46,9 @@ from service.state.fold import State
 
 logger = logging.getLogger(__name__)
 
+SHORTEST_RUN = 4
+"""Events that are worth being folded at once."""
+
 
 class ChangedExperiments:
     """Names of the experiments in which something was folded, recovered or lost."""
@@ -64,6 +69,14 @@ class ChangedExperiments:
         return names
 
 
+class ReadEvent(NamedTuple):
+    """An event of the log. payload: as the log has it."""
+
+    position: int
+    event: AnyEvent
+    payload: bytes
+
+
 class Committed(NamedTuple):
     """An event that this process has appended. before: digest of the preceding event; empty where
     it is not known."""
@@ -72,6 +85,11 @@ class Committed(NamedTuple):
     before: str
     event: AnyEvent
     payload: bytes
+
+    @property
+    def read(self) -> ReadEvent:
+        """The event as another process reads it."""
+        return ReadEvent(self.position, self.event, self.payload)
 
 
 class Watcher:
@@ -102,6 +120,7 @@ class Replica:
     losses         times that the log had lost events or decision rows
     lost_to        the last position that this process knows to have been lost
     unlogged       losses not yet logged
+    in_runs        it folds several events at once where the state lets it
     erased         positions that new versions pass over, beside those erased before them
     """
 
@@ -126,6 +145,7 @@ class Replica:
         self.quarantine: Quarantined | None = None
         self.row = self.losses = self.lost_to = 0
         self.unlogged: list[LogTruncated] = []
+        self.in_runs = True
 
     @property
     def name(self) -> str:
@@ -250,34 +270,78 @@ class Replica:
         self.digest = "" if payload is None else digest(payload)
         self._changed.add(self.name)
 
+    async def _apply_all(self, read: Sequence[ReadEvent], pace: Pace) -> None:
+        """Fold events that follow each other, in runs where that can be done; the caller holds the
+        lock. Raises as `apply`, or RunFailed: the state may then hold a part of a run."""
+        for run in self._runs(read):
+            if len(run) < SHORTEST_RUN:
+                for position, event, payload in run:
+                    await self.apply(position, event, payload)
+                    await pace.keep()
+            else:
+                self._apply_run(run)
+                await pace.keep()
+
+    def _runs(self, read: Sequence[ReadEvent]) -> Iterator[Sequence[ReadEvent]]:
+        """Yield events in order; together those that the state `runs_with`, which it tells once the
+        ones before are folded."""
+        start = 0
+        while start < len(read):
+            longest = min(start + self.state.longest_run, len(read)) if self.in_runs else start
+            end = start
+            while end < longest and self.state.runs_with(read[end].event):
+                end += 1
+            end = max(end, start + 1)
+            yield read[start:end]
+            start = end
+
+    def _apply_run(self, run: Sequence[ReadEvent]) -> None:
+        """Fold events that the state `runs_with` at once. Raises LogGap or RunFailed."""
+        events = [one.event for one in run if isinstance(one.event, Learned)]
+        if self.recovered:
+            for event in events:
+                self._watcher.folding(self.state, event)
+        try:
+            self.state.apply_run(run[0].position, events)
+        except LogGap:
+            raise
+        except Exception as fault:
+            raise RunFailed(f"experiment {self.name}: a run of events: {fault}") from fault
+        self.digest = digest(run[-1].payload)
+        self._changed.add(self.name)
+
     async def apply_committed(self, events: Sequence[Committed], began: float) -> None:
         """Fold, in slices, what a commit of this process has appended; the caller holds the lock.
         Events of other processes in between are read first. Raises StoreUnavailable.
 
         began   when the commit did, by the loop's clock
         """
-        pace, read_to = Pace(), 0
+        pace, read_to, place = Pace(), 0, 0
         with self._stopped_by_faults():
-            for committed in events:
-                if self.quarantine is not None:
-                    return
-                if committed.position <= read_to:
-                    continue
-                if committed.position != self.state.position + 1:
+            while place < len(events) and self.quarantine is None:
+                first, count = events[place], 1
+                if first.position <= read_to:
+                    pass
+                elif first.position != self.state.position + 1:
                     await self._fold_to_end()  # others wrote, or the log lost its end
                     read_to = self.state.position
-                elif self.digest and committed.before not in ("", self.digest):
-                    others = f"experiment {self.name}: others precede {committed.position}"
+                elif self.digest and first.before not in ("", self.digest):
+                    others = f"experiment {self.name}: others precede {first.position}"
                     await self._recover_lost(LogLost(others))
                     read_to = self.state.position
                 else:
+                    adjacent = _adjacent(events[place:])
+                    count = len(adjacent)
                     try:
-                        await self.apply(committed.position, committed.event, committed.payload)
+                        await self._apply_all(adjacent, pace)
                         self.caught_up_at = max(self.caught_up_at, began)
+                    except RunFailed as fault:
+                        await self._recover_singly(fault)
+                        read_to = self.state.position
                     except (LogGap, FoldedBeforeSkipped):
                         await self._fold_to_end()  # from a snapshot, or anew
                         read_to = self.state.position
-                await pace.keep()
+                place += count
 
     async def fold_to_end(self) -> None:
         """Fold the log up to its end, or quarantine the experiment where that cannot be done; the
@@ -301,6 +365,8 @@ class Replica:
                 return
             except LogLost as fault:
                 await self._recover_lost(fault)
+            except RunFailed as fault:
+                await self._recover_singly(fault)
             except FoldedBeforeSkipped as fault:
                 logger.warning("%s: the log is folded anew", fault)
                 await self.recover()
@@ -310,6 +376,12 @@ class Replica:
                 if self.state.position <= before:
                     raise
                 logger.warning("%s; the snapshot at %d is taken", fault, self.state.position)
+
+    async def _recover_singly(self, fault: RunFailed) -> None:
+        """Fold the log anew, one event at a time: that tells the one at fault."""
+        logger.warning("%s: the log is folded anew", fault)
+        self.in_runs = False
+        await self.recover()
 
     async def catch_up(self) -> bool:
         """Fold what other processes have appended; whether there was anything. Callers that wait
@@ -342,10 +414,10 @@ class Replica:
             if anchored:
                 await self._expect_anchor(take_anchor(page, self.state.position))
                 anchored = False
-            for record in page:
-                event = _read(record, self.skips)
-                await self.apply(record.position, event, record.payload)
-                await pace.keep()
+            read, fault = _read_all(page, self.skips)
+            await self._apply_all(read, pace)
+            if fault is not None:
+                raise fault
             if not self.recovered:
                 await self._watcher.page_folded(self)
         if anchored:
@@ -456,6 +528,26 @@ class Replica:
         if artifact and hashlib.sha256(artifact).hexdigest() != name:
             raise Damaged(f"artifact {name} has another content than its name says")
         return artifact
+
+
+def _adjacent(events: Sequence[Committed]) -> list[ReadEvent]:
+    """Return the first events, as far as each follows the one before it."""
+    places = enumerate(events, events[0].position)
+    return [one.read for _, one in takewhile(lambda each: each[0] == each[1].position, places)]
+
+
+def _read_all(
+    page: Sequence[Record], skips: frozenset[int]
+) -> tuple[list[ReadEvent], StoreError | None]:
+    """Read events from their records, up to the first that cannot be read; why it cannot, or
+    None."""
+    read = list[ReadEvent]()
+    for record in page:
+        try:
+            read.append(ReadEvent(record.position, _read(record, skips), record.payload))
+        except StoreError as fault:
+            return read, fault
+    return read, None
 
 
 def _read(record: Record, skips: frozenset[int]) -> AnyEvent:

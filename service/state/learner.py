@@ -306,6 +306,35 @@ class Learner:
         if self.detector and self.view is not view:  # its sums are in units of the old scaling
             self.detector = self._new_detector()
 
+    @property
+    def learns_runs(self) -> bool:
+        """Whether it learns many settlements at once, with the bits of one by one."""
+        watched = self.detector is not None or self.challenger is not None
+        return not watched and self.active.learns_runs
+
+    def fold_run(self, position: int, events: Sequence[Learned]) -> None:
+        """Learn first rewards and defaults that follow each other from a position on, with the bits
+        of `fold` one by one."""
+        mine = [
+            (place, event)
+            for place, event in enumerate(events, position)
+            if self.learns_from(event.policy)
+        ]
+        if not self.learns_runs:
+            for place, event in mine:
+                self.fold(place, event)
+            return
+        keys, found = list[str](), list[Outcome]()
+        for _, event in mine:
+            own = self.outcomes(event)
+            found += own
+            keys += [event.decision] * len(own)
+        self.rewards += len(found)
+        for one in found:
+            self._count_try(one)
+        if self.settings.learning:
+            self.active.fold_run(keys, found)
+
     def _count_try(self, outcome: Outcome) -> None:
         tries = self.tries.get(outcome.arm, 0)
         if tries < MOST_TRIES and not outcome.inline:

@@ -900,6 +900,28 @@ MUTANTS: Final = (
         ["tests/http/test_rollouts.py"],
     ),
     Mutant(
+        "a run of events that fails is folded on",
+        [
+            Edit(
+                "service/log/replica.py",
+                "        self.in_runs = False\n        await self.recover()",
+                "        self.in_runs = False",
+            )
+        ],
+        ["tests/unit/test_runs.py"],
+    ),
+    Mutant(
+        "sums of one column are added in pairs",
+        [
+            Edit(
+                "service/bandits/heads/base.py",
+                "if first.size > 1:",
+                "if first.size > 0:",
+            )
+        ],
+        ["tests/unit/test_runs.py"],
+    ),
+    Mutant(
         "a version that is rolled out gets the same visitors as the one before it",
         [
             Edit(

@@ -19,7 +19,7 @@ equations 1 and 2); Beta-Bernoulli: Chapelle & Li 2011 (algorithm 2).
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -55,6 +55,9 @@ OUTSIDE = "\0" * 257
 """Prefix of the id of an arm outside the catalogue, which gets no row of its own; no id is as
 long."""
 
+SQUARES = 2**15
+"""Numbers of squares that are added at once: more leave the cache of a processor."""
+
 REMOVABLE = 1e10
 """Squared length of a row, in units of lambda, up to which it is taken out of A again: rounding
 then leaves A off by 1e-6 lambda. The sum 1 + 1e17 has lost the 1."""
@@ -72,6 +75,23 @@ def fewer(count: float, share: float) -> float:
     """Subtract this share of one settlement from a count."""
     left = count - share
     return left if left > LEFT else 0.0
+
+
+def added(first: Array, rows: Array) -> Array:  # (...), (k, ...) -> (...)
+    """Return first + rows[0] + rows[1] + ..., with the bits of adding one row after the other."""
+    each = np.concatenate((first[None], rows))
+    if first.size > 1:
+        return np.asarray(np.add.reduce(each, axis=0))
+    return np.asarray(np.add.accumulate(each, axis=0)[-1])  # `reduce` would add numbers in pairs
+
+
+def added_squares(a: Array, weighed: Array, phi: Array) -> Array:  # (m, m), (k, m), (k, m)
+    """Return A plus weighed phi^T of each row, with the bits of adding one row after the other."""
+    step = max(1, SQUARES // a.size)
+    for start in range(0, len(phi), step):
+        rows = slice(start, start + step)
+        a = added(a, weighed[rows, :, None] * phi[rows, None, :])
+    return a
 
 
 class NameIndex:
@@ -249,3 +269,20 @@ class Observation(NamedTuple):
     key: str = ""
     weight: float = 1.0
     imported: bool = False
+
+
+class Observations(NamedTuple):
+    """Many settled arms: the columns of `Observation`, (k,) each, and phi (k, m)."""
+
+    arms: Sequence[str]
+    phi: Array
+    rewards: Array
+    keys: Sequence[str]
+    weights: Array
+    imported: Sequence[bool]
+
+    def each(self) -> Iterator[Observation]:
+        """Yield one after the other."""
+        rewards, weights = self.rewards.tolist(), self.weights.tolist()
+        columns = zip(self.arms, self.phi, rewards, self.keys, weights, self.imported, strict=True)
+        return map(Observation._make, columns)

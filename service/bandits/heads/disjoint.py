@@ -10,6 +10,9 @@ from service.bandits.heads.base import (
     Bank,
     HeadHealth,
     Observation,
+    Observations,
+    added,
+    added_squares,
     fewer,
     pack_names,
     removable,
@@ -74,6 +77,20 @@ class DisjointRidgeHead(Head):
         self.s[place] += weighed
         self.n[place] += row.weight
         self._move(place, row.phi, 0.0, row.reward, row.weight)
+
+    def observe_many(self, rows: Observations) -> None:
+        places = np.array([self._row(arm) for arm in rows.arms])
+        for place in dict.fromkeys(places.tolist()):
+            of = np.flatnonzero(places == place)
+            phi, reward, weight = rows.phi[of], rows.rewards[of], rows.weights[of]
+            weighed = weight[:, None] * phi
+            self.A[place] = added_squares(self.A[place], weighed, phi)
+            self.s[place] = added(self.s[place], weighed)
+            self.b[place] = added(self.b[place], (weight * reward)[:, None] * phi)
+            sums = np.array([self.n[place], self.total[place], self.rr[place]])
+            moved = np.stack((weight, weight * reward, weight * (reward * reward)), axis=1)
+            self.n[place], self.total[place], self.rr[place] = added(sums, moved)
+            self._stale.add(place)
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         self._move(self._row(row.arm), row.phi, was, row.reward, left * row.weight)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
-from service.bandits.heads.base import Bank, HeadHealth, Observation, Stored
+from service.bandits.heads.base import Bank, HeadHealth, Observation, Observations, Stored
 from service.bandits.linalg import Array, Index
 
 if TYPE_CHECKING:
@@ -109,6 +109,11 @@ class Head(ABC):
 
     @abstractmethod
     def observe(self, row: Observation) -> None: ...
+
+    def observe_many(self, rows: Observations) -> None:
+        """Learn settlements as `observe` does one after the other, to the last bit."""
+        for row in rows.each():
+            self.observe(row)
 
     @abstractmethod
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:

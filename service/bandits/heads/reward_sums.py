@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.bandits.heads.base import fewer
+from service.bandits.heads.base import added, fewer
 from service.bandits.linalg import Array
 
 REWARD_ROUNDING = 1e-12
@@ -27,6 +27,12 @@ class RewardSums:
         self.n += weight
         self.total += weight * reward
         self.rr += weight * reward * reward
+
+    def add_many(self, rewards: Array, weights: Array) -> None:  # (k,), (k,)
+        """Add rewards one after the other, as `add` does, to the last bit."""
+        weighed = weights * rewards
+        rows = np.stack((weights, weighed, weighed * rewards), axis=1)
+        self.n, self.total, self.rr = added(self.array(), rows).tolist()
 
     def revise(self, reward: float, was: float, left: float) -> None:
         self.total += left * (reward - was)

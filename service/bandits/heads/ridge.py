@@ -13,7 +13,10 @@ from service.bandits.heads.base import (
     Array,
     Bank,
     Observation,
+    Observations,
     Stored,
+    added,
+    added_squares,
     removable,
 )
 from service.bandits.heads.gaussian import USES, Gaussian, GaussianHead
@@ -67,6 +70,15 @@ class RidgeHead(GaussianHead):
         self.b += row.reward * weighed
         self.s += weighed
         self.rewards.add(row.reward, row.weight)
+
+    def observe_many(self, rows: Observations) -> None:
+        self._derived = self._solved = None
+        phi = rows.phi
+        weighed = rows.weights[:, None] * phi
+        self.A = added_squares(self.A, weighed, phi)
+        self.b = added(self.b, rows.rewards[:, None] * weighed)
+        self.s = added(self.s, weighed)
+        self.rewards.add_many(rows.rewards, rows.weights)
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         self._derived = self._solved = None
