@@ -7,13 +7,15 @@ import numpy as np
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.definitions import Definitions
-from service.analysis.history import read_history
+from service.analysis.history import DecisionHistory, read_history
 from service.analysis.loss_budget import BudgetRows, budget_reading
 from service.analysis.outcomes import Outcomes, outcomes_of
 from service.analysis.rollout_evidence import CHANCE_ROUNDING, RolloutEvidence, RolloutRows
+from service.analysis.rollout_guardrails import drawn_visitors, segment_readings
 from service.analysis.sequences import Array
 from service.log.reading import SILENT, Progress
 from service.log.stores import Store
+from service.state.guardrails import NO_VISITORS, DrawnVisitors, SegmentReading
 from service.state.loss_budget import BudgetReading, LossBudget
 from service.state.rollout import DAY_S, Rollout, RolloutReading
 
@@ -41,6 +43,8 @@ class RolloutLook(msgspec.Struct, frozen=True):
     position     where it was started
     difference   of the rewards, challenger less baseline
     low, high    its interval, which holds at all times at once
+    visitors     of both policies, settled or not
+    segments     those that the definition declares, by name
     """
 
     position: int
@@ -48,6 +52,8 @@ class RolloutLook(msgspec.Struct, frozen=True):
     difference: float
     low: float
     high: float
+    visitors: DrawnVisitors = NO_VISITORS
+    segments: dict[str, SegmentReading] = {}
 
 
 class RolloutLooks(msgspec.Struct, frozen=True):
@@ -79,7 +85,7 @@ async def look_at_rollouts(
     outcomes = outcomes_of(history, named=True)
     limits = outcomes.limits(definitions.latest.reward)
     looks = {
-        name: _look(rollout, outcomes, definitions, limits, history.told_until)
+        name: _look(rollout, outcomes, history, limits)
         for name, rollout in definitions.traffic.rollouts.items()
         if not rollout.ended
     }
@@ -96,26 +102,25 @@ async def look_at_rollouts(
 def _look(
     rollout: Rollout,
     outcomes: Outcomes,
-    definitions: Definitions,
+    history: DecisionHistory,
     limits: tuple[float, float],
-    told_until: float,  # unix seconds
 ) -> RolloutLook:
+    definitions = history.definitions
     rules = definitions.latest.reward
     rows = np.flatnonzero((outcomes.position >= rollout.position) & (outcomes.chance < 1))
     own, baseline = (outcomes.of({name})[rows] for name in (rollout.policy, rollout.baseline))
     position = outcomes.position[rows]
     evidence = RolloutEvidence(rollout.margin, rollout.least_share, limits, rules.default or 0.0)
-    figures = evidence.add(
-        RolloutRows(
-            own=own,
-            baseline=baseline,
-            own_chance=definitions.shares({rollout.policy}, position),
-            baseline_chance=definitions.shares({rollout.baseline}, position),
-            reward=outcomes.reward[rows],
-            unit=outcomes.unit[rows],
-        )
+    compared = RolloutRows(
+        own=own,
+        baseline=baseline,
+        own_chance=definitions.shares({rollout.policy}, position),
+        baseline_chance=definitions.shares({rollout.baseline}, position),
+        reward=outcomes.reward[rows],
+        unit=outcomes.unit[rows],
     )
-    newest = _newest(outcomes.at[rows][own | baseline], definitions, told_until)
+    figures = evidence.add(compared)
+    newest = _newest(outcomes.at[rows][own | baseline], definitions, history.told_until)
     low, high = figures.interval
     return RolloutLook(
         rollout.position,
@@ -123,6 +128,8 @@ def _look(
         _last(figures.difference),
         _last(low),
         _last(high),
+        drawn_visitors(history, rollout),
+        segment_readings(rollout, history, compared, outcomes.segments[rows], limits),
     )
 
 

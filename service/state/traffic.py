@@ -54,6 +54,11 @@ class Traffic:
         self._challengers = {
             each.baseline: each for each in self.rollouts.values() if not each.ended
         }
+        self._under_way = {
+            name: each
+            for each in self._challengers.values()
+            for name in (each.policy, each.baseline)
+        }
         for each in self._challengers.values():
             both = self._whole[each.baseline] + self._whole[each.policy]
             self._whole |= {each.baseline: both, each.policy: 0.0}
@@ -89,8 +94,7 @@ class Traffic:
 
     def rollout_of(self, policy: str) -> Rollout | None:
         """Return the rollout under way that a policy is the challenger or the baseline of."""
-        found = self._challengers.get(policy) or self.rollouts.get(policy)
-        return None if found is None or found.ended else found
+        return self._under_way.get(policy)
 
     def is_challenger(self, policy: str) -> bool:
         """Whether a rollout of the policy is under way."""
