@@ -143,6 +143,7 @@ async def start(services: Services) -> None:
     log.background.spawn(services.history.run())
     log.background.spawn(services.verdicts.run())
     log.background.spawn(services.rollouts.run())
+    log.background.spawn(services.rollouts.watch())
     if services.settings.webhook_url is not None:
         from service.observe.webhook import Webhook  # httpx takes time and memory
 
@@ -208,7 +209,7 @@ def assemble(
         settlements,
         Expiry(log, store, settlements, settings.expiry_seconds),
         admin,
-        Rollouts(admin, log, look),
+        Rollouts(admin, log, look, telemetry),
         Retention(log, store, settings, telemetry),
         SizeMeter(log, store, telemetry),
         Eraser(log, store, sealer, telemetry, kept),

@@ -11,6 +11,11 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def percent(share: float) -> str:
+    """Write a share as it was given."""
+    return f"{100 * share:.6g} percent"
+
+
 def figure(value: float) -> str:
     """Write two significant digits, or all in front of the point."""
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"

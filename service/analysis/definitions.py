@@ -1,5 +1,6 @@
 """What an experiment was over its log: its definitions, and since when each policy is as it is."""
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import isclose
@@ -62,6 +63,11 @@ class Definitions:
     @property
     def latest(self) -> Definition:
         return self._held[-1].definition
+
+    def at(self, position: int) -> DefinitionSpan | None:
+        """Return the definition that held at a position; None: it was before the first of these."""
+        place = bisect_right(self._held, position, key=lambda each: each.position)
+        return self._held[place - 1] if place else None
 
     @property
     def since(self) -> int:

@@ -11,11 +11,12 @@ that do not count any more (`ANEW`).
 """
 
 from array import array
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,7 +28,10 @@ from service.analysis.growing import Growing
 from service.analysis.sample_ratio import Counts, ShownArms
 from service.analysis.sequences import MOST_ROWS
 from service.bandits.heads.base import part
+from service.definition.experiment import Definition
+from service.definition.rules import ValueTypes
 from service.errors import Damaged, StoreError, UnknownSchema
+from service.features.expression import Expression
 from service.log.reading import SILENT, Progress
 from service.log.replay import origin_of, record_at, replay, row_pages
 from service.log.stores import Store
@@ -45,6 +49,7 @@ from service.state.events import (
     AnyEvent,
     Erased,
     ExperimentDeleted,
+    FeatureValues,
     Learned,
     LogTruncated,
     Skipped,
@@ -56,7 +61,7 @@ Array = npt.NDArray[np.float64]
 IntegerArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-HISTORY_LAYOUT = 6
+HISTORY_LAYOUT = 7
 """Number of the layout of a kept history. Raise it with every change of what `DecisionHistory`
 keeps."""
 
@@ -69,9 +74,9 @@ OPEN = "their reward may still come, or one before them is waited for"
 REPEATED = f"their visitors had made {MOST_ROWS} before that count"
 BEFORE_ORIGIN = "made before the log's origin, of which the events were trimmed"
 
-MOST_RULES = 63
-"""Most rules, by their names, of which a history knows when they were off: one bit each of a signed
-number."""
+MOST_PLACES = 63
+"""Most rules, by their names, of which a history knows when they were off, and most segments of
+which it knows their decisions: one bit each of a signed number."""
 
 IS_DEFERRED, IS_IMPORTED, LACKS_PROBABILITIES = 1, 2, 4
 """Flags of a decision: not shown before its activation; of another system; imported without the
@@ -117,6 +122,14 @@ class SettledRows(NamedTuple):
     first: IntegerArray
 
 
+class DeclaredSegments(NamedTuple):
+    """Segments of a definition: what features take that a request leaves out, and the place and the
+    condition of each segment."""
+
+    defaults: dict[str, Any]
+    conditions: list[tuple[int, Expression]]
+
+
 @dataclass(frozen=True)
 class Decisions:
     """Columns of all decision rows that can be read, in the order of their numbers.
@@ -131,6 +144,8 @@ class Decisions:
     slots              arms shown
     flags              IS_DEFERRED, IS_IMPORTED, LACKS_PROBABILITIES
     off                rules that were off, a bit each by their places in the rules of the history
+    segments           those that it is in, a bit each by their places in the segments of the
+                       history, by the conditions of its time
     """
 
     number: IntegerArray
@@ -145,6 +160,7 @@ class Decisions:
     slots: IntegerArray
     flags: IntegerArray
     off: IntegerArray
+    segments: IntegerArray
 
     def __len__(self) -> int:
         return len(self.number)
@@ -163,7 +179,8 @@ class DecisionHistory:
     """What was read of a log.
 
     names        of policies, each with its place
-    rules        names of those that were ever off, each with its place: the first MOST_RULES
+    rules        names of those that were ever off, each with its place: the first MOST_PLACES
+    segments     names of those that were ever declared, each with its place: the first MOST_PLACES
     definitions  those that held, and the resets of policies
     arms         the numbers of all arms shown, decision by decision (`key_of`)
     shown        the first slots of decisions against their propensities
@@ -179,10 +196,12 @@ class DecisionHistory:
         self.began = ""
         self.place = LogPlace()
         self.definitions = Definitions()
-        self.names, self.rules = dict[str, int](), dict[str, int]()
+        self.names = dict[str, int]()
+        self.rules, self.segments = dict[str, int](), dict[str, int]()
+        self._declared = dict[int, DeclaredSegments]()  # by the position of their definition
         self._rows = Growing(
             number="q", position="q", at="d", reward_by="d", chance="d", unit="q", policy="i",
-            version="i", schema="i", slots="i", flags="b", off="q",
+            version="i", schema="i", slots="i", flags="b", off="q", segments="q",
         )  # fmt: skip
         self._arms = array("q")
         self._settled = Growing(key="q", value="d", position="q")
@@ -309,7 +328,8 @@ class DecisionHistory:
             decision.schema_version,
             len(decision.shown),
             IS_DEFERRED * decision.deferred + IS_IMPORTED * imported + LACKS_PROBABILITIES * alone,
-            sum(1 << place for place in map(self._rule_place, decision.facts.off) if place >= 0),
+            _bits(_place(self.rules, name) for name in decision.facts.off),
+            _bits(self._segments_of(position, decision.context)),
         )
         for shown in decision.shown:
             self._arms.append(key_of(decision.id, shown.arm))
@@ -317,11 +337,30 @@ class DecisionHistory:
         if held and not imported:
             self.shown.add(decision)
 
-    def _rule_place(self, name: str) -> int:
-        """Return the place of a rule, or -1 where MOST_RULES others have one."""
-        if len(self.rules) == MOST_RULES:
-            return self.rules.get(name, -1)
-        return self.rules.setdefault(name, len(self.rules))
+    def _segments_of(self, position: int, context: FeatureValues) -> Iterator[int]:
+        """Yield the places of the segments that a context is in, by the definition that held at a
+        position. What a request left out has the default of its feature."""
+        span = self.definitions.at(position)
+        if span is None or not span.definition.rollout.guardrails.where:
+            return
+        if span.position not in self._declared:
+            self._declared[span.position] = self._segments_declared(span.definition)
+        declared = self._declared[span.position]
+        values = {**declared.defaults, **context}
+        for place, condition in declared.conditions:
+            if condition.evaluate(values).true:
+                yield place
+
+    def _segments_declared(self, held: Definition) -> DeclaredSegments:
+        types = ValueTypes(held.features, held.attributes).context
+        declared = held.features.context
+        return DeclaredSegments(
+            {name: getattr(feature, "default", None) for name, feature in declared.items()},
+            [
+                (_place(self.segments, name), condition)
+                for name, condition in held.rollout.guardrails.conditions(types).items()
+            ],
+        )
 
     # -- checkpoints ---------------------------------------------------------------------------
 
@@ -333,6 +372,7 @@ class DecisionHistory:
             "definitions": self.definitions.dump(),
             "names": list(self.names),
             "rules": list(self.rules),
+            "segments": list(self.segments),
             "shown": list(self.shown.counts.names),
             "unreadable": self.unreadable,
             "begins": self.begins,
@@ -357,6 +397,7 @@ class DecisionHistory:
         found.definitions = Definitions.restored(meta["definitions"])
         found.names = {name: place for place, name in enumerate(meta["names"])}
         found.rules = {name: place for place, name in enumerate(meta["rules"])}
+        found.segments = {name: place for place, name in enumerate(meta["segments"])}
         found._rows.restore(part(arrays, "rows."))
         found._settled.restore(part(arrays, "settled."))
         found._arms.frombytes(arrays["arms"].tobytes())
@@ -367,6 +408,17 @@ class DecisionHistory:
         found.told_until, found.erased = meta["told_until"], set(meta["erased"])
         found.began = meta["began"]
         return found
+
+
+def _place(places: dict[str, int], name: str) -> int:
+    """Return the place of a name, or -1 where MOST_PLACES others have one."""
+    if len(places) == MOST_PLACES:
+        return places.get(name, -1)
+    return places.setdefault(name, len(places))
+
+
+def _bits(places: Iterable[int]) -> int:
+    return sum(1 << place for place in places if place >= 0)
 
 
 def _readable(row: KeptRow) -> tuple[Decision, ModelVersion] | None:

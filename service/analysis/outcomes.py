@@ -40,6 +40,7 @@ class Outcomes:
     reward     (n,) of all arms shown, at the log's end
     unit       (n,) a number for each visitor; decisions without one have a number each
     off        (n,) rules that were off, a bit each, as the history has them
+    segments   (n,) those that it is in, a bit each, as the history has them
     slots      of the longest slate
     left_out   how many others, by reason
     drawn      what the rows hold against what was drawn, of all decisions: the arms shown, by
@@ -55,6 +56,7 @@ class Outcomes:
     reward: Array
     unit: IntegerArray
     off: IntegerArray
+    segments: IntegerArray
     slots: int
     left_out: Counter[str]
     drawn: dict[str, Counts]
@@ -122,6 +124,7 @@ def outcomes_of(history: DecisionHistory, *, named: bool = False) -> Outcomes:
         reward=np.where(known > 0, earned, missed)[kept],
         unit=np.unique(rows.unit[kept], return_inverse=True)[1],
         off=rows.off[kept],
+        segments=rows.segments[kept],
         slots=int(rows.slots[taken].max(initial=1)),
         left_out=+left,
         drawn={"arm": history.shown.counts, "policy": _assigned(definitions, names, *columns)},

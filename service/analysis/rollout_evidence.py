@@ -60,7 +60,6 @@ BETS: Array = np.array([0.99, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02])
 """Fractions of the wealth that are bet. The best one is D c / (variance of the challenger's
 reward): 1 for a challenger that earns nothing, 0.5 for one that earns half, whatever the rate, and
 less for a small loss."""
-STOP_WEALTH = 2 / STOP_ALPHA
 CHANCE_ROUNDING = 1e-9
 """Relative error of a chance, more than its arithmetic has: the smallest chance counts."""
 
@@ -94,6 +93,7 @@ class RolloutFigures:
     units        effective number of visitors of the rarer policy
     variance     of a reward of each policy, (2, k), about the mean of the earlier ones
     margin       share of the baseline's reward
+    stop_alpha   level of a stop: half of it by the sequence, and half by the bets
     scale        bound of |e|
     limits       least and largest reward; rewards are measured from the least
     """
@@ -108,6 +108,7 @@ class RolloutFigures:
     units: Array
     variance: Array
     margin: float
+    stop_alpha: float
     scale: float
     limits: tuple[float, float]
 
@@ -147,8 +148,13 @@ class RolloutFigures:
 
     @property
     def upper(self) -> Array:
-        """Upper bound of D, of half the level STOP_ALPHA."""
-        return self.within + self._mean(radius(self.v, self.scale, STOP_ALPHA))
+        """Upper bound of D, of half the level of a stop."""
+        return self.within + self._mean(radius(self.v, self.scale, self.stop_alpha))
+
+    @property
+    def stop_wealth(self) -> float:
+        """Wealth of the bets that is enough to stop."""
+        return 2 / self.stop_alpha
 
     @property
     def holds(self) -> npt.NDArray[np.bool_]:
@@ -157,10 +163,11 @@ class RolloutFigures:
 
     @property
     def fails(self) -> npt.NDArray[np.bool_]:
-        """Whether the challenger is beyond the margin: `upper` is below 0, or the wealth is at
-        STOP_WEALTH."""
-        by_sequence = self._evidence(-self._sum) > log(2 / STOP_ALPHA)
-        return np.asarray(by_sequence | (self.wealth >= log(STOP_WEALTH)))
+        """Whether the challenger is beyond the margin: `upper` is below 0, or the wealth is
+        enough."""
+        enough = log(self.stop_wealth)
+        by_sequence = self._evidence(-self._sum) > enough
+        return np.asarray(by_sequence | (self.wealth >= enough))
 
     def at(self, places: IntegerArray) -> "RolloutFigures":
         """Return the figures after some of the numbers of rows."""
@@ -185,7 +192,7 @@ class RolloutFigures:
             within=float(last.within[0]),
             lower=float(last.lower[0]),
             upper=float(last.upper[0]),
-            evidence=float(np.exp(min(last.wealth[0], 700.0))) / STOP_WEALTH,
+            evidence=float(np.exp(min(last.wealth[0], 700.0))) / self.stop_wealth,
             units=float(last.units[0]),
             newest=newest,
         )
@@ -235,8 +242,9 @@ class RolloutEvidence:
         least: float,  # smallest chance of either, given one of the two, that counts
         limits: tuple[float, float],  # least and largest reward
         first: float = 0.0,  # mean of rewards before the first one
+        stop_alpha: float = STOP_ALPHA,  # level of a stop
     ) -> None:
-        self._margin, self._least = margin, least
+        self._margin, self._least, self._stop_alpha = margin, least, stop_alpha
         self._limits = self._low, high = limits
         self._span = high - self._low
         self._first = first - self._low
@@ -288,6 +296,7 @@ class RolloutEvidence:
             units=units,
             variance=_ratio(spread, number[:, marks]),
             margin=self._margin,
+            stop_alpha=self._stop_alpha,
             scale=self._scale,
             limits=self._limits,
         )

@@ -1,21 +1,22 @@
 """A look at the rollouts and the loss budget of an experiment, by its log."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.definitions import Definitions
-from service.analysis.history import read_history
+from service.analysis.history import DecisionHistory, read_history
 from service.analysis.loss_budget import BudgetRows, budget_reading
 from service.analysis.outcomes import Outcomes, outcomes_of
 from service.analysis.rollout_evidence import CHANCE_ROUNDING, RolloutEvidence, RolloutRows
-from service.analysis.sequences import Array, IntegerArray
+from service.analysis.rollout_guardrails import drawn_visitors, segment_readings
+from service.analysis.rollout_sides import sides_of
+from service.analysis.sequences import Array
 from service.log.reading import SILENT, Progress
 from service.log.stores import Store
+from service.state.guardrails import NO_VISITORS, DrawnVisitors, SegmentReading
 from service.state.loss_budget import BudgetReading, LossBudget
 from service.state.rollout import DAY_S, Rollout, RolloutReading
 
@@ -43,6 +44,8 @@ class RolloutLook(msgspec.Struct, frozen=True):
     position     where it was started
     difference   of the rewards, challenger less baseline
     low, high    its interval, which holds at all times at once
+    visitors     of both policies, settled or not
+    segments     those that the definition declares, by name
     """
 
     position: int
@@ -50,6 +53,8 @@ class RolloutLook(msgspec.Struct, frozen=True):
     difference: float
     low: float
     high: float
+    visitors: DrawnVisitors = NO_VISITORS
+    segments: dict[str, SegmentReading] = {}
 
 
 class RolloutLooks(msgspec.Struct, frozen=True):
@@ -81,7 +86,7 @@ async def look_at_rollouts(
     outcomes = outcomes_of(history, named=True)
     limits = outcomes.limits(definitions.latest.reward)
     looks = {
-        name: _look(rollout, outcomes, definitions, limits, history.told_until)
+        name: _look(rollout, outcomes, history, limits)
         for name, rollout in definitions.traffic.rollouts.items()
         if not rollout.ended
     }
@@ -98,25 +103,25 @@ async def look_at_rollouts(
 def _look(
     rollout: Rollout,
     outcomes: Outcomes,
-    definitions: Definitions,
+    history: DecisionHistory,
     limits: tuple[float, float],
-    told_until: float,  # unix seconds
 ) -> RolloutLook:
+    definitions = history.definitions
     rules = definitions.latest.reward
-    sides = _sides(rollout, outcomes, definitions)
-    rows, own, baseline, own_chance, baseline_chance = sides
+    places = {name: place for place, name in enumerate(outcomes.names)}
+    sides = sides_of(rollout, outcomes, places, definitions)
+    rows = sides.rows
     evidence = RolloutEvidence(rollout.margin, rollout.least_share, limits, rules.default or 0.0)
-    figures = evidence.add(
-        RolloutRows(
-            own=own,
-            baseline=baseline,
-            own_chance=own_chance,
-            baseline_chance=baseline_chance,
-            reward=outcomes.reward[rows],
-            unit=outcomes.unit[rows],
-        )
+    compared = RolloutRows(
+        own=sides.own,
+        baseline=sides.baseline,
+        own_chance=sides.own_chance,
+        baseline_chance=sides.baseline_chance,
+        reward=outcomes.reward[rows],
+        unit=outcomes.unit[rows],
     )
-    newest = _newest(outcomes.at[rows][own | baseline], definitions, told_until)
+    figures = evidence.add(compared)
+    newest = _newest(outcomes.at[rows][sides.own | sides.baseline], definitions, history.told_until)
     low, high = figures.interval
     return RolloutLook(
         rollout.position,
@@ -124,35 +129,9 @@ def _look(
         _last(figures.difference),
         _last(low),
         _last(high),
+        drawn_visitors(history, rollout),
+        segment_readings(rollout, history, compared, outcomes.segments[rows], limits),
     )
-
-
-class _Sides(NamedTuple):
-    """The decisions since a rollout began that chance gave to one side or the other: their places
-    (n,) among the outcomes, and the rest as `RolloutRows` has it."""
-
-    rows: IntegerArray
-    own: npt.NDArray[np.bool_]
-    baseline: npt.NDArray[np.bool_]
-    own_chance: Array
-    baseline_chance: Array
-
-
-def _sides(rollout: Rollout, outcomes: Outcomes, definitions: Definitions) -> _Sides:
-    """Tell the two sides of a rollout apart. Versions divide their policy, so that chance takes
-    part in every decision of it, also where the request names it."""
-    since, policy, version = rollout.position, rollout.policy, rollout.version
-    later = outcomes.position >= since
-    if version is None:
-        rows = np.flatnonzero(later & (outcomes.chance < 1))
-        position, sides = outcomes.position[rows], ({policy}, {rollout.baseline})
-        own, baseline = (outcomes.of(names)[rows] for names in sides)
-        chances = [definitions.shares(names, position) for names in sides]
-        return _Sides(rows, own, baseline, *chances)
-    rows = np.flatnonzero(later & outcomes.of({policy}))
-    own = outcomes.version[rows] == version
-    chance = definitions.version_shares(policy, outcomes.position[rows])
-    return _Sides(rows, own, ~own, chance, 1 - chance)
 
 
 def _budget(

@@ -4,7 +4,7 @@ import numpy as np
 
 from service.analysis import rule_price_sentences as sentences
 from service.analysis.checkpoints import NOWHERE, Checkpoints
-from service.analysis.history import MOST_RULES, DecisionHistory, Mask, read_history
+from service.analysis.history import MOST_PLACES, DecisionHistory, Mask, read_history
 from service.analysis.outcomes import outcomes_of
 from service.analysis.rule_prices_answer import PricedRule, PriceState, RulePrice, RulePrices
 from service.analysis.sequences import (
@@ -105,8 +105,8 @@ class _Pricing:
             return sentences.NO_MEASURE.format(quoted(name))
         if self._definitions.default is None:
             return sentences.NO_OUTCOME.format(quoted(name))
-        if name not in self._places and len(self._places) == MOST_RULES:
-            return sentences.NO_PLACE.format(quoted(name), MOST_RULES)
+        if name not in self._places and len(self._places) == MOST_PLACES:
+            return sentences.NO_PLACE.format(quoted(name), MOST_PLACES)
         return ""
 
     def _price(self, name: str, rule: DeclaredRule) -> tuple[PriceState, str, RulePrice | None]:

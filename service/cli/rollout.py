@@ -11,7 +11,12 @@ from service.cli.running import read_settings
 from service.tables import aligned, figure
 
 if TYPE_CHECKING:
-    from service.offline.rollout_client import ListedBudget, ListedForecast, ListedRollout
+    from service.offline.rollout_client import (
+        ListedBudget,
+        ListedForecast,
+        ListedGuardrail,
+        ListedRollout,
+    )
 
 _ENDING = """
 
@@ -216,7 +221,19 @@ def _lines(rollout: "ListedRollout") -> list[str]:
         )
     if rollout.figures is not None:
         lines += [f"  {line}" for line in _forecast_lines(rollout.forecast)]
+    lines += [f"  {line}" for line in _guardrail_lines(rollout.guardrails)]
     return lines
+
+
+def _guardrail_lines(found: "list[ListedGuardrail]") -> list[str]:
+    if not found:
+        return []
+    rows = [["guardrail", "state", "value", "bound", "decisions"]]
+    for each in found:
+        name = each.segment and f" {each.segment}"
+        value, bound = ("" if it is None else figure(it) for it in (each.value, each.bound))
+        rows.append([f"{each.guardrail}{name}", each.state, value, bound, f"{each.decisions:,}"])
+    return aligned(rows)
 
 
 def _budget_lines(budget: "ListedBudget") -> list[str]:

@@ -69,6 +69,11 @@ class Lookup(msgspec.Struct, frozen=True, gc=False):
     ruled: Ruled
 
     @property
+    def assigned_version(self) -> int:
+        """The number of the version of the assigned policy that decides, or had to."""
+        return self.facts.failed if self.facts.fallback else self.decider.version.number
+
+    @property
     def at(self) -> float:
         """Unix seconds of the decision."""
         return self.situation.at

@@ -16,6 +16,9 @@ from service.state.decisions import Decision, Shown, as_logged, encode_decision
 from service.state.events import FeatureValues
 from service.state.exposure import ShownByRule
 
+Choice = tuple[Lookup, Array, rules.Slate]
+"""A request as it was decided, the probabilities of the first slot, and the arms that are shown."""
+
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
     """A decision that is neither logged nor answered yet.

@@ -9,16 +9,17 @@ import asyncio
 from collections.abc import Sequence
 from random import Random
 from time import perf_counter
+from typing import NamedTuple
 
 import msgspec
 
-from service.bandits.rules import Slate
 from service.decide import arms
 from service.decide.decision_times import DecisionTimes
 from service.decide.experiments import Experiments
 from service.decide.fallbacks import Fallbacks
 from service.decide.lookup import Lookup, Lookups
-from service.decide.recorder import Recorded, Recorder
+from service.decide.recorder import Choice, Recorded, Recorder
+from service.decide.rollout_samples import Samples
 from service.decide.scoring import decide, decide_batch
 from service.decide.windows import Windows
 from service.definition.select_request import BARE, Envelope, SelectRequest
@@ -31,7 +32,6 @@ from service.errors import (
     Overdue,
     Refused,
 )
-from service.features.schema import Array
 from service.log.log import Log
 from service.log.unlogged import StoredDecision
 from service.security.entropy import Entropy
@@ -50,8 +50,12 @@ TURN_S = 0.005
 PATIENCE_SECONDS, WAITING_ENOUGH = 0.002, 16
 """Longest wait of a request for the end of a commit, and the number of requests that ends it."""
 
-Choice = tuple[Lookup, Array, Slate]
-"""A request as it was decided, the probabilities of the first slot, and the arms that are shown."""
+
+class Scored(NamedTuple):
+    """Requests that were decided together. seconds: of processor time that it took."""
+
+    choices: list[Choice]
+    seconds: float
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -133,7 +137,7 @@ class Selector:
             experiments,
         )
         self._sealer, self._telemetry, self._fallbacks = sealer, telemetry, Fallbacks(telemetry)
-        self._clock = telemetry.clock
+        self._clock, self._samples = telemetry.clock, Samples(telemetry)
         self._windows = Windows(log, self._clock)
         self._lookups = Lookups(
             sealer, settings, log.clock, DecisionTimes(), rng or Entropy(), self._windows
@@ -237,6 +241,7 @@ class Selector:
         try:
             self._log(batch, self._choose([lookup for _, lookup in batch]), start)
         except Exception as fault:
+            self._samples.failed([lookup for _, lookup in batch], fault)
             for waiting, _ in batch:
                 waiting.fail(fault)
 
@@ -262,11 +267,12 @@ class Selector:
                 parsed = self._note_parsed(start)
                 if lookup.time.seconds <= LONG_S or lookup.ruled.plan is not None:
                     # It was measured by now, or others may not count before it does.
-                    chosen = self._choose([lookup])
+                    scored = self._choose([lookup])
                 else:
-                    chosen = await asyncio.to_thread(self._choose, [lookup])
-                self._log([(waiting, lookup)], chosen, parsed)
+                    scored = await asyncio.to_thread(self._choose, [lookup])
+                self._log([(waiting, lookup)], scored, parsed)
         except Exception as fault:
+            self._samples.failed([] if lookup is None else [lookup], fault)
             waiting.fail(fault)
 
     async def _look_up_long(self, state: State, waiting: _Waiting) -> Lookup:
@@ -287,13 +293,14 @@ class Selector:
             raise self._experiments.unknown(request.experiment)
         return state
 
-    def _choose(self, lookups: Sequence[Lookup]) -> list[Choice]:
+    def _choose(self, lookups: Sequence[Lookup]) -> Scored:
         """Decide requests of one learner and the same candidates; in any thread. Raises
         NoFiniteScores where the fallback has none either."""
         first, start = lookups[0], self._clock.cpu()
         chosen = self._choose_together(lookups) or [self._choose_alone(each) for each in lookups]
-        first.time.observe((self._clock.cpu() - start) / len(lookups))
-        return chosen
+        seconds = self._clock.cpu() - start
+        first.time.observe(seconds / len(lookups))
+        return Scored(chosen, seconds)
 
     def _choose_together(self, lookups: Sequence[Lookup]) -> list[Choice]:
         """Decide requests for one arm at once; none, where there are no several, or where one of
@@ -320,15 +327,16 @@ class Selector:
         lookup = self._lookups.fall_back(lookup, "scores")
         return lookup, *decide(*lookup.choice)
 
-    def _log(self, batch: DecisionBatch, chosen: Sequence[Choice], start: float) -> None:
+    def _log(self, batch: DecisionBatch, scored: Scored, start: float) -> None:
         """Make tokens and rows, and hand them to the log. start: when scoring began."""
-        scored, recorded = perf_counter(), list[Recorded]()
+        chosen, recorded, ended = scored.choices, list[Recorded](), perf_counter()
         for lookup, p, slate in chosen:
             exposed = self._lookups.count_shown(lookup, slate.arms)
             recorded.append(self._recorder.record(lookup, p, slate, exposed))
         sealed, count = perf_counter(), len(batch)
-        self._score.observe((scored - start) / count, count)
-        self._seal.observe((sealed - scored) / count, count)
+        self._score.observe((ended - start) / count, count)
+        self._seal.observe((sealed - ended) / count, count)
+        self._samples.decided(chosen, recorded, scored.seconds)
         for (waiting, _), (lookup, *_), each in zip(batch, chosen, recorded, strict=True):
             if not waiting.decided.done():  # else the caller has gone
                 handed = _Handed(waiting.decided, lookup, each, sealed)

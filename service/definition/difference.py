@@ -68,6 +68,8 @@ def difference(before: Definition | None, after: Definition) -> Difference:
     _compare_names(found, "policies", mine, others, _compare_settings)
     mine, others = _dumped(old.rules.named), _dumped(new.rules.named)
     _compare_names(found, "rules", mine, others, _compare_whole)
+    path, guardrails = "rollout.guardrails.segments.where", old.rollout.guardrails
+    _compare_names(found, path, guardrails.where, new.rollout.guardrails.where, _compare_whole)
     _compare_settings(found, "", _rules(old), _rules(new))
     return found
 
@@ -92,7 +94,9 @@ def _rules(definition: Definition) -> dict[str, object]:
         "rules.if_empty": definition.rules.if_empty,
         "rules.measure": definition.rules.measure,
     }
-    rollout = definition.rollout.model_dump(mode="json")
+    rollout = definition.rollout.model_dump(
+        mode="json", exclude={"guardrails": {"segments": {"where"}}}
+    )
     tables = {f"reward.{name}": value for name, value in rules.items()}
     return tables | {f"rollout.{name}": value for name, value in rollout.items()} | others
 
@@ -133,5 +137,15 @@ def _compare_settings(found: Difference, path: str, old: SettingValues, new: Set
             found.changed[within] = SettingChange(before, after)
 
 
+def _with_parts(settings: SettingValues, path: str = "") -> dict[str, object]:
+    """Return settings, and those within tables among them, by their paths."""
+    found = dict[str, object]()
+    for name, value in settings.items():
+        found[path + name] = value
+        if isinstance(value, dict):
+            found |= _with_parts(value, f"{path}{name}.")
+    return found
+
+
 NO_DEFINITION = Definition.model_construct(policies={})
-DEFAULTS = _rules(NO_DEFINITION)
+DEFAULTS = _with_parts(_rules(NO_DEFINITION))

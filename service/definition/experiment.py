@@ -272,6 +272,8 @@ class Definition(Model):
         types = ValueTypes(self.features, self.attributes)
         for loc, message in faults_of_rules(self.rules, types):
             yield ("rules", *loc), message
+        for loc, message in self.rollout.guardrails.faults(types.context):
+            yield ("rollout", "guardrails", *loc), message
         for name in self.attributes:
             if name in (EACH_ARM, NEW):
                 yield ("attributes", name), "is a word of rules (`of`): give it another name"

@@ -131,10 +131,14 @@ def _arms(definition: Definition) -> Iterator[Warned]:
 
 
 def _rules(definition: Definition) -> Iterator[Warned]:
-    """Values of rules that no visitor and no arm has, so that nothing comes of them."""
+    """Values of rules and segments that no visitor and no arm has, so that nothing comes of
+    them."""
     types = ValueTypes(definition.features, definition.attributes)
     found = impossible_values(definition.rules, definition.features, types)
     yield from ((("rules", *keys), text) for keys, text in found)
+    guardrails = definition.rollout.guardrails
+    found = guardrails.impossible_values(definition.features, types.context)
+    yield from ((("rollout", "guardrails", *keys), text) for keys, text in found)
 
 
 def _exploration(policy: AnyPolicy) -> Iterator[Warned]:

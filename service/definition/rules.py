@@ -6,7 +6,7 @@ each the order of the file.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -483,12 +483,19 @@ def impossible_values(
     conditions are right in themselves."""
     for name, rule in rules.named.items():
         for loc, feature, value in _values_named(rule, types):
-            declared = features.context.get(feature) or features.arm.get(feature)
-            if not isinstance(declared, Categorical) or declared.unknown == "other":
-                continue
-            if value not in declared.values:
-                near = suggestion(value, declared.values)
-                yield (name, *loc), f"{quoted(feature)} is never {quoted(value)}{near}"
+            for message in impossible_texts([(feature, value)], features):
+                yield (name, *loc), message
+
+
+def impossible_texts(texts: Iterable[tuple[str, str]], features: Features) -> Iterator[str]:
+    """Yield which texts their categorical features never have. texts: each after its feature."""
+    for feature, value in texts:
+        declared = features.context.get(feature) or features.arm.get(feature)
+        if not isinstance(declared, Categorical) or declared.unknown == "other":
+            continue
+        if value not in declared.values:
+            near = suggestion(value, declared.values)
+            yield f"{quoted(feature)} is never {quoted(value)}{near}"
 
 
 def _values_named(rule: DeclaredRule, types: ValueTypes) -> Iterator[tuple[Location, str, str]]:

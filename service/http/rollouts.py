@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from service.analysis.rollout_forecast import RolloutForecast
 from service.definition.rollout import (
     Margin,
+    OnBreach,
     OnUndecided,
     RolloutDefaults,
     StageHours,
@@ -29,6 +30,7 @@ from service.http.schemas import Body
 from service.http.strict import StrictRoute
 from service.manage.rollouts import BudgetStatus, RolloutStatus, plan_of
 from service.state.fold import State
+from service.state.guardrails import GuardrailName, GuardrailState
 from service.state.rollout import (
     ReadingState,
     RolloutPlan,
@@ -82,6 +84,9 @@ class RolloutStepAnswer(BaseModel):
     metric: str = Field(description="What decided.")
     value: Figure
     bound: Figure = Field(description="What the value was compared with.")
+    decisions: int | None = Field(
+        description="Decisions that the value is of; null: of the settled ones."
+    )
     own: int = Field(description="Settled decisions of the challenger.")
     baseline: int = Field(description="Settled decisions of the baseline.")
     sentence: str
@@ -110,6 +115,20 @@ class RolloutFiguresAnswer(BaseModel):
         description="Evidence of a loss beyond the margin: at 1 the rollout is taken back."
     )
     newest: float | None = Field(description="Time of the last settlement, unix seconds.")
+
+
+class GuardrailAnswer(BaseModel):
+    """A guardrail of a rollout under way. Of decisions, those of the process that answers."""
+
+    guardrail: GuardrailName
+    segment: str = Field(description="Its segment; empty unless it is `segments`.")
+    on_breach: OnBreach | None = Field(description="What follows a breach; null: it is off.")
+    state: GuardrailState
+    metric: str = Field(description="What is measured.")
+    value: Figure
+    bound: Figure = Field(description="What the value is compared with.")
+    decisions: int = Field(description="Decisions, or visitors, that the value is of.")
+    sentence: str = Field(description="Which value failed; empty unless it is breached.")
 
 
 class StageForecastAnswer(BaseModel):
@@ -160,6 +179,7 @@ class RolloutAnswer(BaseModel):
     stage_since: float = Field(description="Unix seconds.")
     last: RolloutStepAnswer | None = Field(description="The last step; null: there was none.")
     figures: RolloutFiguresAnswer | None = Field(description="Null: it has ended.")
+    guardrails: list[GuardrailAnswer] = Field(description="Empty once it has ended.")
     forecast: RolloutForecastAnswer | None = Field(
         description="Null: it has ended, or the baseline has too few decisions."
     )
@@ -303,6 +323,9 @@ def _answer(state: State, services: ServicesDep, status: RolloutStatus) -> Rollo
             "sentence": status.sentence,
             "last": rollout.last and msgspec.structs.asdict(rollout.last),
             "figures": None if rollout.ended else known,
+            "guardrails": [
+                {**msgspec.structs.asdict(each), "metric": each.metric} for each in status.findings
+            ],
             "forecast": status.forecast and _forecast(status.forecast),
         }
     )

@@ -546,8 +546,8 @@ def expect_no_rollout(state: State, policy: str, what: str) -> None:
 
 def _expect_comparable(state: State, definition: Definition) -> None:
     """Raise Conflict where another definition changes what a rollout under way compares: its two
-    policies, the reward or the features; or where its loss budget names one of the two. Shares may
-    change: the two have what both are given."""
+    policies, the reward, the features or the segments; or where its loss budget names one of the
+    two. Shares may change: the two have what both are given."""
     now = state.definition
     for rollout in state.traffic.rollouts.values():
         if rollout.ended:
@@ -564,6 +564,8 @@ def _expect_comparable(state: State, definition: Definition) -> None:
             expect_no_rollout(state, rollout.policy, "the reward")
         if not definition.features.same_as(now.features):
             expect_no_rollout(state, rollout.policy, "the features")
+        if definition.rollout.guardrails.where != now.rollout.guardrails.where:
+            expect_no_rollout(state, rollout.policy, "the segments that it is judged in")
 
 
 def _moved_aside(before: Definition, after: Definition) -> dict[str, str]:

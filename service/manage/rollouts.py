@@ -1,9 +1,9 @@
-"""Rollouts of an experiment and its loss budget: their start, their steps, and what is known of
-them."""
+"""Rollouts of an experiment and its loss budget: their start, their steps, their guardrails, and
+what is known of them."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf, nan
@@ -27,6 +27,7 @@ from service.state.events import (
     encode_event,
 )
 from service.state.fold import State
+from service.state.guardrails import Finding, findings_here, findings_of_log
 from service.state.loss_budget import (
     BudgetReading,
     LossBudget,
@@ -41,6 +42,7 @@ from service.state.rollout import (
     RolloutReading,
     RolloutStep,
     advance,
+    guarded_step,
     hold,
     next_step,
     resume,
@@ -49,11 +51,16 @@ from service.state.rollout import (
 )
 from service.state.version_gate import gate_sentence
 from service.telemetry.logs import log_change
+from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 
 JUDGE_SECONDS = 30.0
 """Seconds between two judgements of the rollouts under way and of loss budgets."""
+
+WATCH_SECONDS = 15.0
+"""Seconds between two judgements of the last decisions of rollouts under way: a broken challenger
+is taken back within a minute, whatever its reward waits for."""
 
 RECENT_SECONDS, LOOK_PATIENCE_SECONDS = 120.0, 3.0
 """Age, in seconds, up to which a look is recent enough for a person's step, and the longest that a
@@ -81,12 +88,14 @@ class RolloutStatus:
     """A rollout and what is known of it.
 
     look       NO_LOOK: nothing
+    findings   of its guardrails; none once it has ended
     sentence   where it stands
     forecast   None: there is no traffic to forecast from, or it has ended
     """
 
     rollout: Rollout
     look: RolloutLook
+    findings: Sequence[Finding]
     sentence: str
     forecast: RolloutForecast | None
 
@@ -106,10 +115,13 @@ class Rollouts:
     The revision of the experiment is the mark of each step: of several processes that take one, or
     of a step and a definition, the first counts. A move of a loss budget makes no revision, as it
     is no change that a client's If-Match should meet: its number is its mark.
+
+    The process that leads judges by the log. Each process watches the decisions that it made, and
+    may hold a rollout or take it back by them.
     """
 
-    def __init__(self, admin: Admin, log: Log, look: RolloutLooker) -> None:
-        self._admin, self._log, self._look = admin, log, look
+    def __init__(self, admin: Admin, log: Log, look: RolloutLooker, telemetry: Telemetry) -> None:
+        self._admin, self._log, self._look, self._telemetry = admin, log, look, telemetry
         self._latest = dict[str, tuple[float, RolloutLooks]]()
 
     # -- people --------------------------------------------------------------------------------
@@ -170,7 +182,7 @@ class Rollouts:
         )
         await self._admin.append_revision(state, event, f"rollout of {plan.policy} started")
         looks = await self._look_soon(state)
-        return await _status(found(state, plan.policy), looks, self._log.clock.now(state))
+        return await self._status(state, found(state, plan.policy), looks)
 
     async def step(
         self,
@@ -199,7 +211,7 @@ class Rollouts:
         now, reading = self._log.clock.now(state), _look_of(rollout, looks).reading
         step = PERSON_STEPS[kind](rollout, reading, now)
         await self._append(state, policy, step, revision, by, reason)
-        return await _status(found(state, policy), looks, now)
+        return await self._status(state, found(state, policy), looks)
 
     async def status(self, state: State, policy: str) -> RolloutStatus:
         """Say where a rollout stands. Raises NotFound."""
@@ -208,11 +220,34 @@ class Rollouts:
     async def all(self, state: State) -> dict[str, RolloutStatus]:
         """Say where each rollout stands, by challenger."""
         looks = await self._look_if_possible(state) if _under_way(state) else None
-        now = self._log.clock.now(state)
         return {
-            name: await _status(rollout, looks, now)
+            name: await self._status(state, rollout, looks)
             for name, rollout in state.traffic.rollouts.items()
         }
+
+    async def _status(
+        self, state: State, rollout: Rollout, looks: RolloutLooks | None
+    ) -> RolloutStatus:
+        if rollout.ended:
+            said = "" if rollout.last is None else rollout.last.sentence
+            return RolloutStatus(rollout, NO_LOOK, (), said, None)
+        look, findings = _look_of(rollout, looks), self._findings(state, rollout, looks)
+        forecast = None if looks is None else await _forecast(rollout, looks)
+        now = self._log.clock.now(state)
+        said = standing(rollout, look.reading, now, _breached(findings))
+        return RolloutStatus(rollout, look, findings, said, forecast)
+
+    def _findings(
+        self, state: State, rollout: Rollout, looks: RolloutLooks | None
+    ) -> list[Finding]:
+        """Return what is known of the guardrails of a rollout."""
+        return [*self._watched(state, rollout), *_judged(state, rollout, looks)]
+
+    def _watched(self, state: State, rollout: Rollout) -> list[Finding]:
+        """Return what the last decisions of this process say of the guardrails of a rollout."""
+        guardrails = state.definition.rollout.guardrails
+        windows = self._telemetry.rollout_samples.of(state, rollout)
+        return findings_here(guardrails, rollout.challenger, rollout.baseline, *windows)
 
     async def budget(self, state: State) -> BudgetStatus:
         """Say where the loss budget stands. Raises NotFound where there is none."""
@@ -229,12 +264,24 @@ class Rollouts:
     async def run(self) -> None:
         """Judge all rollouts under way and loss budgets every JUDGE_SECONDS, for ever, in the
         process that leads."""
+
+        async def judge(state: State) -> None:
+            if self._log.presence.leads:
+                await self.judge(state)
+
+        await self._repeat(JUDGE_SECONDS, judge)
+
+    async def watch(self) -> None:
+        """Judge all rollouts under way by the decisions of this process every WATCH_SECONDS, for
+        ever, in each process."""
+        await self._repeat(WATCH_SECONDS, self.guard)
+
+    async def _repeat(self, seconds: float, judge: Callable[[State], Awaitable[None]]) -> None:
         while True:
-            await asyncio.sleep(JUDGE_SECONDS)
+            await asyncio.sleep(seconds)
             for state in list(self._log.replicas.states.values()):
                 try:
-                    if self._log.presence.leads:
-                        await self.judge(state)
+                    await judge(state)
                 except StoreError as fault:
                     logger.warning("experiment %s: no step can be logged: %s", state.name, fault)
                 except Exception:  # the other experiments are judged
@@ -248,15 +295,11 @@ class Rollouts:
         idle = state.traffic.budget is None and not _under_way(state)
         if idle or (looks := await self._look_if_possible(state)) is None:
             return
-        for policy, rollout in list(state.traffic.rollouts.items()):
+        for rollout in _each_under_way(state):
             revision, now = state.revision, self._log.clock.now(state)
-            step = next_step(rollout, _look_of(rollout, looks).reading, now)
-            if step is None:
-                continue
-            try:
-                await self._append(state, policy, step, revision, AUTOMATIC)
-            except Conflict:
-                logger.info("experiment %s: another process was first", state.name)
+            breaches = _breached(self._findings(state, rollout, looks))
+            step = next_step(rollout, _look_of(rollout, looks).reading, now, breaches)
+            await self._take(state, rollout.policy, step, revision)
         if looks.budget is not None and state.revision == seen:
             await self._move(state, looks.budget)
 
@@ -281,6 +324,44 @@ class Rollouts:
                 await self._admin.append_revision(state, event, event.reason, mark)
             except Conflict:
                 logger.info("experiment %s: another process was first", state.name)
+
+    async def guard(self, state: State) -> None:
+        """Judge the rollouts of an experiment by the last decisions of this process, and take the
+        steps that follow. None advances by them."""
+        self._telemetry.rollout_samples.forget_ended(state)
+        _, looks = self._latest.get(state.name, (-inf, None))
+        if not self._log.presence.leads:  # what it looked at last may be long ago
+            looks = None
+        for rollout in _each_under_way(state):
+            revision, now = state.revision, self._log.clock.now(state)
+            reading, own = _look_of(rollout, looks).reading, self._watched(state, rollout)
+            self._note(state, rollout, [*own, *_judged(state, rollout, looks)])
+            step = guarded_step(rollout, reading, now, _breached(own))
+            await self._take(state, rollout.policy, step, revision)
+
+    def _note(self, state: State, rollout: Rollout, findings: Sequence[Finding]) -> None:
+        """Note which guardrails are breached, and say so where that is new and no step follows."""
+        key = state.name, rollout.policy
+        position, before = self._telemetry.breached.get(key, (0, {}))
+        now: dict[str, bool] = {each.guardrail: False for each in findings if each.state != "off"}
+        for each in _breached(findings):
+            now[each.guardrail] = True
+            known = position == rollout.position and before.get(each.guardrail)
+            if not known and rollout.only_warns(each):
+                logger.warning("experiment %s: a guardrail: %s", state.name, each.sentence)
+        self._telemetry.breached[key] = rollout.position, now
+
+    async def _take(
+        self, state: State, policy: str, step: RolloutStep | None, revision: int
+    ) -> None:
+        """Log a step that a rollout takes by itself. Of several processes that do, the first
+        counts."""
+        if step is None:
+            return
+        try:
+            await self._append(state, policy, step, revision, AUTOMATIC)
+        except Conflict:
+            logger.info("experiment %s: another process was first", state.name)
 
     async def _move(self, state: State, reading: BudgetReading) -> None:
         """Move the loss budget, where that is due. Of several processes that do, the first
@@ -346,26 +427,44 @@ class Rollouts:
 
 def plan_of(state: State, **given: object) -> RolloutPlan:
     """Return the plan of a rollout, with what the definition says where nothing is given."""
-    return convert({**state.definition.rollout.model_dump(), **given}, RolloutPlan)
+    return convert(
+        {**state.definition.rollout.model_dump(exclude={"guardrails"}), **given}, RolloutPlan
+    )
 
 
 def _under_way(state: State) -> bool:
     return any(not each.ended for each in state.traffic.rollouts.values())
 
 
+def _each_under_way(state: State) -> Iterator[Rollout]:
+    """Yield the rollouts under way, each as it is when its turn comes."""
+    for policy in list(state.traffic.rollouts):
+        rollout = state.traffic.rollouts.get(policy)
+        if rollout is not None and not rollout.ended:
+            yield rollout
+
+
+def _judged(state: State, rollout: Rollout, looks: RolloutLooks | None) -> list[Finding]:
+    """Return what a look says of the guardrails of a rollout."""
+    look = _look_of(rollout, looks)
+    return findings_of_log(
+        state.definition.rollout.guardrails,
+        rollout.challenger,
+        rollout.baseline,
+        rollout.margin,
+        look.visitors,
+        look.segments,
+    )
+
+
+def _breached(findings: Sequence[Finding]) -> list[Finding]:
+    return [each for each in findings if each.state == "breached"]
+
+
 def _look_of(rollout: Rollout, looks: RolloutLooks | None) -> RolloutLook:
     """Return what a look says of a rollout, and not of an earlier one of its challenger."""
     look = NO_LOOK if looks is None else looks.rollouts.get(rollout.policy, NO_LOOK)
     return look if look.position == rollout.position else NO_LOOK
-
-
-async def _status(rollout: Rollout, looks: RolloutLooks | None, now: float) -> RolloutStatus:
-    if rollout.ended:
-        said = "" if rollout.last is None else rollout.last.sentence
-        return RolloutStatus(rollout, NO_LOOK, said, None)
-    look = _look_of(rollout, looks)
-    forecast = None if looks is None else await _forecast(rollout, looks)
-    return RolloutStatus(rollout, look, standing(rollout, look.reading, now), forecast)
 
 
 def found(state: State, policy: str) -> Rollout:

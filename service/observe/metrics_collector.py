@@ -60,6 +60,9 @@ POLICY = {
     "forage_trained_to_position": "Log position up to which the version was trained.",
     "forage_training_overdue_seconds": "Seconds since a training fell due; 0 while none is.",
 }
+GUARDRAIL = {
+    "forage_rollout_guardrail_breached": "1 while a rollout breaches the guardrail.",
+}
 FEATURE = {
     "forage_clipped_values_total": "Values of a feature beyond its clip.",
     "forage_context_stability_index": "Population stability index of the latest contexts.",
@@ -83,6 +86,8 @@ class MetricsCollector(Collector):
         yield from _families(PROCESS, (), self._process())
         yield from _families(EXPERIMENT, ("experiment",), self._experiments(states))
         yield from _families(POLICY, ("experiment", "policy"), self._policies(states))
+        labels = "experiment", "policy", "guardrail"
+        yield from _families(GUARDRAIL, labels, self._guardrails(states))
         yield from _families(FEATURE, ("experiment", "feature"), self._features(states))
 
     def _process(self) -> Iterator[GaugeRow]:
@@ -184,6 +189,14 @@ class MetricsCollector(Collector):
         if known is None or known[0] != learner.next_version:
             known = self._due_since[key] = learner.next_version, self._clock.monotonic()
         return self._clock.monotonic() - known[1]
+
+    def _guardrails(self, states: dict[str, State]) -> Iterator[GaugeRow]:
+        for (name, policy), (position, found) in self._telemetry.breached.items():
+            rollout = states[name].traffic.rollout_of(policy) if name in states else None
+            if rollout is not None and rollout.position == position:
+                for guardrail, breached in found.items():
+                    key = name, policy, guardrail
+                    yield "forage_rollout_guardrail_breached", key, float(breached)
 
     def _features(self, states: dict[str, State]) -> Iterator[GaugeRow]:
         for name, state in states.items():

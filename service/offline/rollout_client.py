@@ -20,6 +20,17 @@ class ListedFigures(msgspec.Struct, frozen=True):
     margin: float | None
 
 
+class ListedGuardrail(msgspec.Struct, frozen=True):
+    """A guardrail of a rollout, as far as a terminal shows it."""
+
+    guardrail: str
+    segment: str
+    state: str
+    value: float | None
+    bound: float | None
+    decisions: int
+
+
 class ListedStage(msgspec.Struct, frozen=True):
     """Forecast of a stage. None: it never ends."""
 
@@ -51,6 +62,7 @@ class ListedRollout(msgspec.Struct, frozen=True):
     stages: list[float]
     stage: int
     figures: ListedFigures | None
+    guardrails: list[ListedGuardrail]
     forecast: ListedForecast | None
 
 

@@ -1,9 +1,10 @@
 """Rollouts: a challenger takes over the traffic of its baseline in stages, or gives it back.
 
-A rollout and what is known of its two policies go in, and a step comes out. Nothing here reads a
-clock, a log or an array.
+A rollout, what is known of its two policies and the breaches of its guardrails go in, and a step
+comes out. Nothing here reads a clock, a log or an array.
 """
 
+from collections.abc import Sequence
 from math import inf, isfinite, nan
 from typing import Literal
 
@@ -12,7 +13,8 @@ import msgspec
 from service.clock import iso
 from service.definition.rollout import OnUndecided
 from service.naming import quoted
-from service.tables import figure
+from service.state.guardrails import Finding
+from service.tables import figure, percent
 
 HOUR_S = 3_600.0
 DAY_S = 86_400.0
@@ -23,8 +25,8 @@ LONGEST_SILENCE_S = 900.0
 """Seconds without a settlement after which there is no data: a quiet log is no good news."""
 
 RolloutState = Literal["running", "held", "undecided", "rolled_back", "finished"]
-"""`held` by a person, or until one confirms the next stage. `undecided`: held, since the time is
-over. Both can still be rolled back."""
+"""`held` by a person, or until one confirms the next stage or has looked at a breach. `undecided`:
+held, since the time is over. Both can still be rolled back."""
 ENDED: frozenset[RolloutState] = frozenset({"rolled_back", "finished"})
 StepKind = Literal["advance", "hold", "resume", "roll back", "finish", "ask"]
 ReadingState = Literal["no data", "loses", "keeps", "open"]
@@ -83,6 +85,10 @@ class Rollout(RolloutPlan, frozen=True, kw_only=True):
         """Share of the traffic of both that the challenger has; 0 once it is rolled back."""
         return 0.0 if self.state == "rolled_back" else self.stages[self.stage]
 
+    def challenges(self, policy: str, version: int) -> bool:
+        """Whether a version of one of its policies is the challenger, or else the baseline."""
+        return policy == self.policy if self.version is None else version == self.version
+
     @property
     def least_share(self) -> float:
         """Smallest share of either policy in the stages that have both."""
@@ -93,6 +99,12 @@ class Rollout(RolloutPlan, frozen=True, kw_only=True):
         """Whether it waits for a person to decide, which is not what a person has held."""
         asked = self.last is not None and self.last.kind == "ask"
         return self.state in ("held", "undecided") and asked
+
+    def only_warns(self, breach: Finding) -> bool:
+        """Whether no step follows a breach. A person who lets a rollout go on has seen what would
+        hold it at this stage."""
+        resumed = self.last is not None and self.last.kind == "resume"
+        return breach.on_breach == "warn" or (breach.on_breach == "hold" and resumed)
 
     @property
     def ended(self) -> bool:
@@ -145,6 +157,7 @@ class RolloutStep(msgspec.Struct, frozen=True, kw_only=True):
     stage, state   of the rollout from now on
     metric         what decided
     value, bound   of the metric, and what it was compared with; None: no decision is settled
+    decisions      that the value is of; None: of the settled ones of both
     own            settled decisions of the challenger
     baseline       settled decisions of the baseline
     at             unix seconds
@@ -160,6 +173,7 @@ class RolloutStep(msgspec.Struct, frozen=True, kw_only=True):
     baseline: int
     at: float
     sentence: str
+    decisions: int | None = None
 
 
 WITHIN = "lower bound of the reward above the margin"
@@ -180,18 +194,23 @@ def reading_state(reading: RolloutReading, now: float) -> ReadingState:
     return "keeps" if reading.lower > 0 else "open"
 
 
-def next_step(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep | None:
+def next_step(
+    rollout: Rollout, reading: RolloutReading, now: float, breaches: Sequence[Finding] = ()
+) -> RolloutStep | None:
     """Return what a rollout does now by itself; None: it goes on as it is.
 
-    It stops at once where the challenger loses too much: no hours and no visitors are waited for.
-    It advances where data are new, the challenger is within the margin, the stage had its hours,
-    and LEAST_UNITS were there. now: unix seconds
+    It stops at once where the challenger loses too much, or breaches a guardrail: no hours and no
+    visitors are waited for. It advances where data are new, the challenger is within the margin,
+    the stage had its hours, and LEAST_UNITS were there. now: unix seconds
     """
     if rollout.ended:
         return None
     state = reading_state(reading, now)
-    if state == "loses":
+    guarded = guarded_step(rollout, reading, now, breaches)
+    if state == "loses" and (guarded is None or guarded.kind != "roll back"):
         return roll_back(rollout, reading, now)
+    if guarded is not None:
+        return guarded
     if rollout.state != "running":
         return None
     if state == "keeps" and reading.units >= LEAST_UNITS:
@@ -201,6 +220,26 @@ def next_step(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutS
     if now - rollout.waiting_since < rollout.undecided_after_days * DAY_S:
         return None
     return _undecided(rollout, reading, now, state)
+
+
+def guarded_step(
+    rollout: Rollout, reading: RolloutReading, now: float, breaches: Sequence[Finding]
+) -> RolloutStep | None:
+    """Return what breaches of guardrails make of a rollout; None: nothing. One that is held can
+    still be rolled back. One that a person let go on is not held again at its stage."""
+    if rollout.ended:
+        return None
+    for breach in breaches:
+        if breach.on_breach == "back":
+            said = f"{breach.sentence} {quoted(rollout.baseline)} has its traffic back."
+            return _breached("roll back", "rolled_back", rollout, reading, now, breach, said)
+    if rollout.state != "running":
+        return None
+    for breach in breaches:
+        if not rollout.only_warns(breach):
+            said = f"{breach.sentence} {_until_decided(rollout)}"
+            return _breached("ask", "held", rollout, reading, now, breach, said)
+    return None
 
 
 def begun(plan: RolloutPlan, position: int, at: float) -> Rollout:
@@ -241,14 +280,14 @@ def roll_back(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutS
 
 def hold(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
     """Return the step after which a rollout stays at its stage."""
-    said = f"{_verdict(rollout, reading, now)} The rollout is held at {_percent(rollout.share)}."
+    said = f"{_verdict(rollout, reading, now)} The rollout is held at {percent(rollout.share)}."
     counts = OWN_SETTLED, float(reading.own), None
     return _step("hold", "held", rollout, reading, now, counts, said)
 
 
 def resume(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
     """Return the step after which a held rollout goes on, with all its days before it."""
-    said = f"{_verdict(rollout, reading, now)} The rollout goes on at {_percent(rollout.share)}."
+    said = f"{_verdict(rollout, reading, now)} The rollout goes on at {percent(rollout.share)}."
     counts = OWN_SETTLED, float(reading.own), None
     return _step("resume", "running", rollout, reading, now, counts, said)
 
@@ -258,7 +297,7 @@ def _forward(
 ) -> RolloutStep:
     last = stage >= len(rollout.stages) - 1
     stage = min(stage, len(rollout.stages) - 1)
-    share = _percent(rollout.stages[stage])
+    share = percent(rollout.stages[stage])
     said = f"{why} {quoted(rollout.challenger)} takes {share} of the traffic"
     said += ", and the rollout is finished." if last else "."
     found = WITHIN, reading.lower, 0.0
@@ -271,7 +310,7 @@ def _forward(
 def _ask(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
     said = (
         f"{_verdict(rollout, reading, now)} It may take "
-        f"{_percent(rollout.stages[min(rollout.stage + 1, len(rollout.stages) - 1)])} of the "
+        f"{percent(rollout.stages[min(rollout.stage + 1, len(rollout.stages) - 1)])} of the "
         "traffic once a person confirms it."
     )
     found = WITHIN, reading.lower, 0.0
@@ -293,8 +332,22 @@ def _undecided(
         return msgspec.structs.replace(
             shipped, metric=DAYS, value=days, bound=rollout.undecided_after_days
         )
-    said = f"{why} The rollout is held at {_percent(rollout.share)} until a person decides."
+    said = f"{why} {_until_decided(rollout)}"
     return _step("ask", "undecided", rollout, reading, now, found, said)
+
+
+def _breached(
+    kind: StepKind,
+    state: RolloutState,
+    rollout: Rollout,
+    reading: RolloutReading,
+    now: float,
+    breach: Finding,
+    sentence: str,
+) -> RolloutStep:
+    found = breach.metric, nan if breach.value is None else breach.value, breach.bound
+    step = _step(kind, state, rollout, reading, now, found, sentence)
+    return msgspec.structs.replace(step, decisions=breach.decisions)
 
 
 def _step(
@@ -324,9 +377,11 @@ def _step(
 # -- sentences -----------------------------------------------------------------------------------
 
 
-def standing(rollout: Rollout, reading: RolloutReading, now: float) -> str:
-    """Say where a rollout stands, in two sentences."""
-    where = f"{quoted(rollout.challenger)} has {_percent(rollout.share)} of the traffic"
+def standing(
+    rollout: Rollout, reading: RolloutReading, now: float, breaches: Sequence[Finding] = ()
+) -> str:
+    """Say where a rollout stands, in two sentences, and one for each breach of a guardrail."""
+    where = f"{quoted(rollout.challenger)} has {percent(rollout.share)} of the traffic"
     match rollout.state:
         case "running":
             end = rollout.stage_since + rollout.stage_hours * HOUR_S
@@ -341,12 +396,17 @@ def standing(rollout: Rollout, reading: RolloutReading, now: float) -> str:
             where += ", and the rollout is held until a person decides."
     if rollout.state == "running" and reading_state(reading, now) == "no data":
         where += " It cannot advance without data."
-    return f"{_verdict(rollout, reading, now)} {where}"
+    sentences = [_verdict(rollout, reading, now), where, *(each.sentence for each in breaches)]
+    return " ".join(sentences)
+
+
+def _until_decided(rollout: Rollout) -> str:
+    return f"The rollout is held at {percent(rollout.share)} until a person decides."
 
 
 def _verdict(rollout: Rollout, reading: RolloutReading, now: float) -> str:
     """Put a reading into a sentence."""
-    state, margin = reading_state(reading, now), f"the margin of {_percent(rollout.margin)}"
+    state, margin = reading_state(reading, now), f"the margin of {percent(rollout.margin)}"
     if state == "no data":
         since = f" since {iso(reading.newest)}" if reading.newest is not None else ""
         return f"There is no data{since}."
@@ -371,7 +431,3 @@ def _verdict(rollout: Rollout, reading: RolloutReading, now: float) -> str:
 
 def _reward(value: float) -> str:
     return figure(value) if isfinite(value) else "an unknown reward"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.6g} percent"

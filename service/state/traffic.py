@@ -59,6 +59,9 @@ class Traffic:
         under_way = [each for each in self.rollouts.values() if not each.ended]
         self._challengers = {each.baseline: each for each in under_way if each.version is None}
         self._versions = {each.policy: each for each in under_way if each.version is not None}
+        self._under_way = {
+            name: each for each in under_way for name in (each.policy, each.baseline)
+        }
         for each in self._challengers.values():
             both = self._whole[each.baseline] + self._whole[each.policy]
             self._whole |= {each.baseline: both, each.policy: 0.0}
@@ -109,8 +112,7 @@ class Traffic:
 
     def rollout_of(self, policy: str) -> Rollout | None:
         """Return the rollout under way that a policy is the challenger or the baseline of."""
-        found = self._challengers.get(policy) or self.rollouts.get(policy)
-        return None if found is None or found.ended else found
+        return self._under_way.get(policy)
 
     def is_challenger(self, policy: str) -> bool:
         """Whether a rollout of the policy is under way, and not of one of its versions."""

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from service import __version__
 from service.clock import SYSTEM, Clock
 from service.telemetry.drift import Drift
+from service.telemetry.rollout_samples import RolloutSamples
 
 BUCKET_SECONDS = (
     0.00025,
@@ -281,6 +282,10 @@ class Telemetry:
         """Experiments whose last verdict found a sample ratio mismatch."""
         self.decision_statistics: dict[tuple[str, str], DecisionStatistics] = {}
         self.drift = Drift(clock=clock)
+        self.rollout_samples = RolloutSamples()
+        self.breached: dict[tuple[str, str], tuple[int, dict[str, bool]]] = {}
+        """Rollouts as this process last found them, by experiment and challenger: the position of
+        their start, and whether each guardrail is breached."""
 
     def decided(
         self, experiment: str, policy: str, propensity: float, entropy: float, recent: Recent
@@ -328,7 +333,13 @@ class Telemetry:
             for (name, policy), one in self.decision_statistics.items()
             if policy in served.get(name, ())
         }
+        self.breached = {
+            (name, policy): one
+            for (name, policy), one in self.breached.items()
+            if policy in served.get(name, ())
+        }
         self.drift.forget_others(served)
+        self.rollout_samples.forget_others(served)
 
     def expose(self, served: Served) -> bytes:
         """Return all metrics as text. Requests that were under way at a deletion have counted

@@ -248,6 +248,15 @@ def test_a_value_of_a_rule_that_no_category_has_is_a_warning(
     assert all(said in message for message in messages.values())
 
 
+def test_a_value_of_a_segment_that_no_category_has_is_a_warning() -> None:
+    table = "[rollout.guardrails.segments.where]\nfish = \"persona == 'fish'\"\n"
+    found = changed("[features.arm]\n", f"{table}[features.arm]\n")
+    assert found.faults == []
+    messages = {each.path: each.message for each in found.findings}
+    said = messages["rollout.guardrails.segments.where.fish"]
+    assert said.startswith("'persona' is never 'fish'; there are: ")
+
+
 def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     status = main(["check", *arguments])
     output = capsys.readouterr()

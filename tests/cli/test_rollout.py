@@ -43,6 +43,10 @@ def test_a_rollout_from_start_to_end(running: Serving, tmp_path: Path) -> None:
     assert begun.returncode == 0, begun.stderr
     assert begun.stdout.splitlines()[0] == "new over main: running, [10%] 50% 100%"
     assert "It cannot advance without data." in begun.stdout
+    table = [line.split() for line in begun.stdout.splitlines()[-7:]]
+    assert table[0] == ["guardrail", "state", "value", "bound", "decisions"]
+    assert table[1] == ["fallbacks", "no", "data", "0.01", "0"]
+    assert table[4] == ["entropy", "off", "0"]
     told = run(running, tmp_path, "advance", "new", "--reason", "enough seen")
     assert told.stdout.splitlines()[0] == "new over main: running, 10% [50%] 100%"
     assert run(running, tmp_path, "hold", "new").stdout.startswith("new over main: held")

@@ -26,6 +26,12 @@ TITLES = {
     "ExploreRule": "Exploration:",
     "AtMostRule": "Variety:",
     "RolloutDefaults": "Rollouts:",
+    "Guardrails": "Guardrails:",
+    "ShareGuardrail": "Shares of decisions:",
+    "LatencyGuardrail": "Slow decisions:",
+    "EntropyGuardrail": "Entropy:",
+    "SampleRatioGuardrail": "Sample ratio:",
+    "SegmentsGuardrail": "Segments:",
     "NeverBelow": "A loss budget:",
 }
 """Sections of the models that are no kind of feature."""

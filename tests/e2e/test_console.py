@@ -245,8 +245,9 @@ def test_a_rollout_is_shown_and_taken_back(service: Serving, page: "Page", shots
     go(page, service)
     card = page.locator(".rollout")
     card.get_by_role("heading", name="lints in place of linucb").wait_for(timeout=60_000)
-    assert card.locator(".pill").inner_text() == "Running"
+    assert card.locator(".head .pill").inner_text() == "Running"
     assert card.locator("[aria-current=step]").inner_text().startswith("12.5 %")
+    assert card.locator(".guardrails li").count() == 6
     shoot(page, shots, "rollout")
     dialog = page.get_by_role("dialog")
     for button, action, state in (
@@ -257,7 +258,7 @@ def test_a_rollout_is_shown_and_taken_back(service: Serving, page: "Page", shots
         card.get_by_role("button", name=button).click()
         dialog.get_by_label("Why").fill("a try")
         dialog.get_by_role("button", name=action).click()
-        card.locator(".pill").get_by_text(state).wait_for()
+        card.locator(".head .pill").get_by_text(state).wait_for()
         page.wait_for_timeout(2_500)  # the revision of now
     assert card.get_by_role("button").count() == 0
     page.get_by_role("table", name="Changes").get_by_text("'a try'").first.wait_for()

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from service.analysis.evaluate import evaluate
@@ -238,3 +239,22 @@ def test_a_rollout_of_versions_needs_a_default_reward(shop: Wire) -> None:
     [fault] = problem["errors"]
     assert fault["path"] == "policies.net.training.gate"
     assert "reward.default" in fault["message"]
+
+
+def test_a_version_that_cannot_decide_is_taken_back_before_any_reward(shop: Wire) -> None:
+    """Its decisions, which the fallback makes, are told from those of the version that serves."""
+    shop.sleep(LOOK_S)
+    learner = shop.services.log.replicas.states["shop"].learners["net"]
+    assert learner.challenger is not None
+    head = learner.challenger.version.head
+    assert head is not None
+    head.restore({name: np.full_like(array, np.nan) for name, array in head.arrays().items()})
+    for number in range(60):
+        shop.select(unit=f"visitor {number}")
+    shop.sleep(LOOK_S)
+    now = status(shop)
+    assert now["state"] == "rolled_back"
+    assert now["last"]["metric"] == "share of decisions by the fallback"
+    assert now["sentence"].startswith("'net/1' let the fallback decide")
+    assert now["last"]["own"] == 0
+    assert version(shop)["state"] == "rejected"

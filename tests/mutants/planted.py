@@ -867,6 +867,88 @@ MUTANTS: Final = (
         ["tests/http/test_rollouts.py"],
     ),
     Mutant(
+        "one decision by the fallback takes a challenger back",
+        [
+            Edit(
+                "service/state/guardrails.py",
+                "count > n * bound and binomial_tail(count, n, bound) <= LEVEL * (1 + LEVEL_ROUNDING)",
+                "count > n * bound",
+            )
+        ],
+        ["tests/unit/test_guardrails.py"],
+    ),
+    Mutant(
+        "a guardrail holds a rollout again that a person let go on",
+        [
+            Edit(
+                "service/state/rollout.py",
+                'or (breach.on_breach == "hold" and resumed)',
+                "",
+            )
+        ],
+        ["tests/unit/test_guardrails.py", "tests/http/test_guardrails.py"],
+    ),
+    Mutant(
+        "the decisions of one attempt take the next one back",
+        [
+            Edit(
+                "service/telemetry/rollout_samples.py",
+                "key = state.name, rollout.position",
+                "key = state.name, 0",
+            ),
+            Edit(
+                "service/telemetry/rollout_samples.py",
+                "if name != state.name or position in under_way",
+                "",
+            ),
+        ],
+        ["tests/http/test_guardrails.py"],
+    ),
+    Mutant(
+        "a refused request counts as one that failed",
+        [
+            Edit(
+                "service/decide/rollout_samples.py",
+                "if not lookups or isinstance(fault, Refused):",
+                "if not lookups:",
+            )
+        ],
+        ["tests/http/test_guardrails.py"],
+    ),
+    Mutant(
+        "a visitor counts at each decision",
+        [
+            Edit(
+                "service/analysis/rollout_guardrails.py",
+                "found[np.unique(rows.unit[sides.rows[found]], return_index=True)[1]]",
+                "found",
+            )
+        ],
+        ["tests/unit/test_rollout_looks.py", "tests/http/test_guardrails.py"],
+    ),
+    Mutant(
+        "each segment has the whole level of a stop",
+        [
+            Edit(
+                "service/analysis/rollout_guardrails.py",
+                "STOP_ALPHA / len(declared.where)",
+                "STOP_ALPHA",
+            )
+        ],
+        ["tests/unit/test_rollout_looks.py"],
+    ),
+    Mutant(
+        "segments change while a rollout is judged in them",
+        [
+            Edit(
+                "service/manage/admin.py",
+                "definition.rollout.guardrails.where != now.rollout.guardrails.where",
+                "False",
+            )
+        ],
+        ["tests/http/test_guardrails.py"],
+    ),
+    Mutant(
         "rows of the smallest share are lost where its chance is rounded down",
         [
             Edit(
@@ -947,9 +1029,9 @@ MUTANTS: Final = (
         "a version that is rolled out is compared with itself",
         [
             Edit(
-                "service/analysis/rollouts.py",
-                "own = outcomes.version[rows] == version",
-                "own = outcomes.version[rows] >= 0",
+                "service/analysis/rollout_sides.py",
+                "own = decided.version[rows] == version",
+                "own = decided.version[rows] >= 0",
             )
         ],
         ["tests/http/test_rollouts_of_versions.py"],

@@ -103,4 +103,5 @@ def used(**settings: Any) -> Iterator[Wire]:
         telemetry.log_sizes = replace(telemetry.log_sizes, limit=2**30)
         wire.services.telemetry.refused.labels("missing").inc()
         wire.services.telemetry.mismatched["shop"] = False
+        wire.run(wire.services.rollouts.guard(wire.services.log.replicas.states["shop"]))
         yield wire

@@ -35,7 +35,8 @@ from service.state.events import (
     encode_event,
 )
 from service.state.fold import State
-from service.state.rollout import advance
+from service.state.guardrails import Finding
+from service.state.rollout import Rollout, RolloutReading, RolloutStep, advance, guarded_step
 from service.state.snapshot import Snapshot
 from tests.unit.folding import POLICIES, Log, shop
 
@@ -105,6 +106,7 @@ def written() -> tuple[Log, Snapshot]:
     log.share(linucb=2.0)
     log.roll_out("static", "linucb", 0.2, 0.5)
     log.step("static", advance)
+    log.step("static", _held)
     log.move_budget(0.5)
     log.write(Imported(at=0.0, by="ops", policy="linucb", visits=3))
     log.write(Activated(at=0.0, decision="ahead"))
@@ -128,6 +130,21 @@ def written() -> tuple[Log, Snapshot]:
     first = log.settled[1].event.decision
     log.write(Erased(at=0.0, decisions=[first], positions=[]))
     return log, snapshot
+
+
+def _held(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
+    slow = Finding(
+        guardrail="latency",
+        on_breach="hold",
+        state="breached",
+        value=0.25,
+        bound=0.01,
+        decisions=120,
+        sentence="'static' is slow.",
+    )
+    step = guarded_step(rollout, reading, now, [slow])
+    assert step is not None
+    return step
 
 
 def _settle_some(log: Log, count: int) -> None:

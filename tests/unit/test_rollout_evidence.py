@@ -12,7 +12,6 @@ from service.analysis.rollout_evidence import (
     BETS,
     INTERVAL_ALPHA,
     STOP_ALPHA,
-    STOP_WEALTH,
     RolloutEvidence,
     RolloutFigures,
     RolloutRows,
@@ -145,7 +144,7 @@ def test_a_bet_pays_by_how_far_a_term_is_from_the_largest_there_can_be() -> None
 def test_the_two_ways_to_stop_share_one_level() -> None:
     """Each has 2.5 percent: a fair bettor reaches 40 times the start with that chance at most."""
     assert STOP_ALPHA == 0.05
-    assert pytest.approx(40) == STOP_WEALTH
+    assert evidence().add(rows_of(1, 10, 5)).stop_wealth == pytest.approx(40)
     assert ADVANCE_ALPHA == 0.01
 
 
@@ -207,7 +206,7 @@ def test_outcomes_are_where_the_bounds_are(rates: tuple[float, float], outcome: 
     figures = RolloutEvidence(0.1, 0.05, (0.0, 1.0)).add(clicks(rates, 12_000), np.arange(12_001))
     assert getattr(figures, outcome).any()
     assert (figures.holds[1:] == (figures.lower[1:] > 0)).all()
-    stops = (figures.upper[1:] < 0) | (np.exp(figures.wealth[1:]) >= STOP_WEALTH)
+    stops = (figures.upper[1:] < 0) | (np.exp(figures.wealth[1:]) >= figures.stop_wealth)
     assert (figures.fails[1:] == stops).all()
 
 
@@ -216,7 +215,7 @@ def test_bets_see_a_broken_challenger_long_before_the_sequence() -> None:
     for seed in range(20):
         rows = clicks((0.0, 0.2), 4_000, seed)
         figures = RolloutEvidence(0.1, 0.05, (0.0, 1.0)).add(rows, np.arange(4_001))
-        by_bets = figures.own[np.argmax(figures.wealth >= np.log(STOP_WEALTH))]
+        by_bets = figures.own[np.argmax(figures.wealth >= np.log(figures.stop_wealth))]
         found.append((by_bets, figures.own[np.argmax(figures.upper < 0)]))
     bets, sequence = np.median(found, axis=0)
     assert 0 < bets <= 60

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.analysis.history import MOST_RULES, OPEN, DecisionHistory
+from service.analysis.history import MOST_PLACES, OPEN, DecisionHistory
 from service.analysis.rule_prices import prices_of
 from service.analysis.rule_prices_answer import PricedRule, RulePrice, RulePrices
 from service.analysis.verdict_sentences import DAY
@@ -221,7 +221,7 @@ def test_the_names_of_rules_have_a_bound() -> None:
 
     async def play(traffic: Traffic) -> None:
         await define(traffic, first=CAP, last=CAP)
-        for number in range(MOST_RULES):
+        for number in range(MOST_PLACES):
             await visit(traffic, 1.0, "first" if number == 0 else f"gone {number}")
         await visit(traffic, 1.0, "last")
 

@@ -16,6 +16,15 @@ const STATES = {
   finished: ["good", "Finished"],
 };
 const ENDED = ["rolled_back", "finished"];
+const GUARDRAILS = {
+  fallbacks: "Fallbacks",
+  errors: "Errors",
+  latency: "Slow decisions",
+  entropy: "Entropy",
+  sample_ratio: "Sample ratio",
+  segments: "Segment",
+};
+const KINDS = { ok: "good", breached: "bad" };
 const TOLD_S = 7 * 86_400; // an outcome is shown for a week
 
 export function rollouts(app) {
@@ -65,8 +74,10 @@ function card(act) {
   const stages = h("ol", { class: "stages" });
   const range = h("div");
   const facts = h("dl", { class: "facts" });
+  const watched = h("ul", { class: "guardrails", "aria-label": "Guardrails" });
   const actions = h("div", { class: "actions" });
-  const node = h("article", { class: "rollout" }, h("div", { class: "head" }, title, pill), sentence, stages, range, facts, actions);
+  const head = h("div", { class: "head" }, title, pill);
+  const node = h("article", { class: "rollout" }, head, sentence, stages, range, facts, watched, actions);
 
   function show(rollout, palette) {
     const { challenger, baseline, state, stage, figures, forecast } = rollout;
@@ -80,6 +91,8 @@ function card(act) {
     range.replaceChildren(...gauge(figures, palette.color(rollout.policy)));
     facts.hidden = !figures;
     if (figures) facts.replaceChildren(...told(figures, forecast));
+    watched.hidden = !rollout.guardrails.length;
+    watched.replaceChildren(...rollout.guardrails.map(guardrailOf));
     const now = `${state} ${stage}`;
     if (sign === now) {
       for (const button of actions.children) button.rollout = rollout;
@@ -116,6 +129,17 @@ function stageOf({ stage, state, stage_since: since }, share, at) {
     { "aria-current": present ? "step" : null, data: passed ? { passed: "" } : {} },
     chosen(share),
     h("small", {}, said),
+  );
+}
+
+function guardrailOf({ guardrail, segment, state, metric, value, bound, decisions }) {
+  const found = value === null ? "" : `${figure(value)}, bound ${figure(bound)}, of ${count(decisions)}`;
+  return h(
+    "li",
+    { title: metric },
+    segment ? `${GUARDRAILS[guardrail]} ${segment}` : GUARDRAILS[guardrail],
+    state in KINDS ? h("span", { class: "pill", data: { kind: KINDS[state] } }, state) : null,
+    h("small", {}, state in KINDS ? found : ` ${state}`),
   );
 }
 
