@@ -114,7 +114,7 @@ alerts:  ## Check and test the alert rules, check the dashboard's queries (needs
 	@mkdir -p out
 	$(PYTHON) .ci/queries out/queries.yml && promtool check rules out/queries.yml
 
-drills: $(VENV)/.nightly  ## Break a live service and see its alerts fire in time (8 minutes; needs prometheus)
+drills: $(VENV)/.nightly  ## Break a live service and see its alerts fire in time (10 minutes; needs prometheus)
 	@sh .ci/redis
 	$(BIN)/python -m tests.drills $(ARGS)
 

@@ -1,4 +1,4 @@
-"""One of our policies in a world, in this process.
+"""One of our policies in this process, in a world or as a test drives it.
 
 It decides and learns with the service's code: schema, `decide`, the rules of settlement, the fold,
 the trainer. The wire, the token and the disk are left out.
@@ -21,14 +21,13 @@ from service.definition.reward_request import RewardRequest
 from service.log.stores import Store
 from service.log.stores.base import Mark, Record
 from service.settle import settlement
-from service.state.artifacts import read_artifact, read_meta
+from service.state.artifacts import read_artifact, read_meta, report_of
 from service.state.decider import Decider
 from service.state.events import (
     AnyEvent,
     ExperimentDefined,
     Outcome,
     Rewarded,
-    TrainingReport,
     VersionStaged,
     encode_event,
 )
@@ -60,15 +59,15 @@ class Log:
         return {}
 
 
-class Forage:
-    """An `Agent`: an experiment of one policy, with its state and its log."""
+class Experiment:
+    """An experiment of one policy, with its state and its log. Gates and changes of the world end
+    as soon as they are due, trainings wait for `train`."""
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
         parsed = Definition.model_validate(definition).completed()
         (self._policy,) = parsed.policies
-        self.log = Log()
-        self.state, self._tries = State(EXPERIMENT), Tries()
-        self._append(
+        self.log, self.state = Log(), State(EXPERIMENT)
+        self.append(
             ExperimentDefined(
                 at=0.0,
                 revision=1,
@@ -80,6 +79,62 @@ class Forage:
     @property
     def learner(self) -> Learner:
         return self.state.learners[self._policy]
+
+    def append(self, event: AnyEvent, version: Version | None = None) -> None:
+        """Log and fold an event, and what is due after it. version: that it stages."""
+        self.log.events.append(event)
+        self.state.apply(len(self.log.events), event, version)
+        for due in (*changes_due(self.state, 0.0), *gates_due(self.state, 0.0)):
+            self.append(due)
+
+    def reward(self, decision: str, settled: list[Outcome]) -> None:
+        """Settle a decision of the policy."""
+        self.append(
+            Rewarded(
+                at=0.0,
+                decision=decision,
+                policy=self._policy,
+                schema_version=self.state.schema_version,
+                settled=settled,
+            )
+        )
+
+    def train(self, *, gated: bool = True) -> None:
+        """Train a version and hand it over, as trainer and service do together. gated: its gate
+        decides whether it serves."""
+        import torch  # costs two seconds, and linear policies never train
+
+        from service.training.trainer import train
+
+        torch.set_num_threads(1)
+        learner = self.learner
+        artifact = asyncio.run(train(cast(Store, self.log), self.state, learner))
+        assert artifact is not None
+        meta, version = read_meta(artifact), read_artifact(learner, artifact)
+        for position in range(version.trained_to + 1, self.state.position + 1):
+            self.state.catch_up(learner, version, position, self.log.events[position - 1], ())
+        self.append(
+            VersionStaged(
+                at=0.0,
+                policy=learner.name,
+                born=learner.born,
+                version=version.number,
+                artifact=hashlib.sha256(artifact).hexdigest(),
+                size=len(artifact),
+                watermark=version.trained_to,
+                rewards=version.rewards,
+                training=report_of(meta) if gated else None,
+            ),
+            version,
+        )
+
+
+class Forage(Experiment):
+    """An `Agent`: it chooses as the service does, and trains whenever that is due."""
+
+    def __init__(self, definition: Mapping[str, Any]) -> None:
+        super().__init__(definition)
+        self._tries = Tries()
 
     def show(self, request: Mapping[str, Any], chance: Chance) -> list[str]:
         """Choose as POST /select does."""
@@ -106,51 +161,11 @@ class Forage:
     def settle(self, feedback: Mapping[str, Any], chance: Chance) -> None:
         """Learn as POST /reward does, and train if that is due."""
         rewards = rewards_of(feedback, list(self._shown), self.state.definition)
-        self._append(
-            Rewarded(
-                at=0.0,
-                decision=chance.decision,
-                policy=self._policy,
-                schema_version=self.state.schema_version,
-                settled=[self._settled(arm, reward) for arm, reward in rewards.items()],
-            )
+        self.reward(
+            chance.decision, [self._settled(arm, reward) for arm, reward in rewards.items()]
         )
         if self.learner.training_due:
-            self._train()
-
-    def _append(self, event: AnyEvent, version: Version | None = None) -> None:
-        self.log.events.append(event)
-        self.state.apply(len(self.log.events), event, version)
-        for due in (*changes_due(self.state, 0.0), *gates_due(self.state, 0.0)):
-            self._append(due)
-
-    def _train(self) -> None:
-        """Train a version and hand it over, as trainer and service do together."""
-        import torch  # costs two seconds, and linear policies never train
-
-        from service.training.trainer import train
-
-        torch.set_num_threads(1)
-        learner = self.learner
-        artifact = asyncio.run(train(cast(Store, self.log), self.state, learner))
-        assert artifact is not None
-        meta, version = read_meta(artifact), read_artifact(learner, artifact)
-        for position in range(version.trained_to + 1, self.state.position + 1):
-            self.state.catch_up(learner, version, position, self.log.events[position - 1], ())
-        self._append(
-            VersionStaged(
-                at=0.0,
-                policy=learner.name,
-                born=learner.born,
-                version=meta["version"],
-                artifact=hashlib.sha256(artifact).hexdigest(),
-                size=len(artifact),
-                watermark=meta["trained_to"],
-                rewards=meta["version_rewards"],
-                training=msgspec.convert(meta["training"], TrainingReport),
-            ),
-            version,
-        )
+            self.train()
 
 
 def rewards_of(

@@ -70,6 +70,10 @@ class HeadMaker(ABC):
     def numbers(self, sizes: Sizes) -> float:
         """Count the numbers of its matrices, at their peak."""
 
+    def waiting_numbers(self, sizes: Sizes) -> float:
+        """Count those of a version at its gate, which learns and predicts but decides nothing."""
+        return self.numbers(sizes)
+
     def remembered(self, sizes: Sizes) -> int:
         """Count the settlements that are kept for members of the head that join late."""
         return 0
@@ -139,6 +143,11 @@ class Gradients(OneForAll):
             own = float(FULL * min(FULL_ROWS, sizes.rows) ** 2)
         else:
             own = 2.0 * sizes.parameters * (1 + sizes.arms)
+        return super().numbers(sizes) + own
+
+    def waiting_numbers(self, sizes: Sizes) -> float:
+        """Leave out what only widths need: the factor of a full Z, and gradients of arms."""
+        own = 0.0 if self.form == "full" else 2.0 * sizes.parameters
         return super().numbers(sizes) + own
 
 

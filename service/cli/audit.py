@@ -11,8 +11,9 @@ def audit(experiment: AnyExperiment = None, path: JsonFile = None, store: StoreU
 
     Fold the log once, from its beginning, and derive every decision in it again on the way: the
     choice from the logged probabilities and seed, the probabilities from head, features and bank,
-    and what the events say of it. Check the pages of an SQLite file as well (`PRAGMA quick_check`).
-    The audit only reads the store; a service may be running on it.
+    and what the events say of it. Count the decisions that the fallback made. Check the pages of an
+    SQLite file as well (`PRAGMA quick_check`). The audit only reads the store; a service may be
+    running on it.
 
     Exit status: 0 where the log holds what it should, 1 where something differs or the store is
     damaged or cannot be read. Of each 10,000 decisions of an experiment one may differ where scores

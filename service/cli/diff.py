@@ -29,7 +29,7 @@ def diff(
         forage diff --from 12 --to 15 shop
     """
     from service.definition.difference import difference
-    from service.offline.change_client import past_definition
+    from service.offline.past_definition import past_definition
 
     settings = read_settings(url=url)
     old = past_definition(experiment, before, settings).definition

@@ -33,8 +33,8 @@ def revert(
         forage revert --revision 12 shop
         forage revert --revision 12 --yes shop
     """
-    from service.offline.change_client import past_definition
     from service.offline.definition_client import send_definition
+    from service.offline.past_definition import past_definition
 
     settings = read_settings(url=url)
     definition, deleted = past_definition(experiment, revision, settings)

@@ -11,6 +11,7 @@ import hmac
 import json
 import logging
 from collections.abc import Callable
+from typing import Literal, get_args
 
 import httpx
 
@@ -42,6 +43,9 @@ GIVE_UP_SECONDS = 3_600.0
 REPEATED_SECONDS = 60.0
 """Age of a change, in seconds, up to which a process that begins to lead sends it: longer than
 another one takes to start, or to notice that it leads."""
+
+AttemptOutcome = Literal["accepted", "failed", "given_up"]
+"""What became of an attempt; after `failed` the change is sent again."""
 
 
 def signature_of(secret: str, at: int, body: bytes) -> str:
@@ -84,6 +88,8 @@ class Webhook:
 
     async def _follow(self, client: httpx.AsyncClient, replica: Replica) -> None:
         """Send the changes of an experiment, one after the other, while this process leads."""
+        for outcome in get_args(AttemptOutcome):  # from 0 on: a first sample is no increase
+            self._telemetry.webhook_attempts.labels(replica.name, outcome)
         try:
             sent = self._begin(replica.state.changelog)
             while self._log.presence.leads:
@@ -106,8 +112,8 @@ class Webhook:
         """Send a change until it is accepted, or too old; False where another process leads."""
         wait = FIRST_WAIT_SECONDS
         while fault := await self._refusal(client, replica, change):
-            self._telemetry.webhook_failures.inc()
             if self._telemetry.clock.time() + wait > change.at + GIVE_UP_SECONDS:
+                self._count(replica, "given_up")
                 logger.error(
                     "experiment %s: the webhook never got the change at position %d: %s",
                     replica.name,
@@ -115,11 +121,16 @@ class Webhook:
                     fault,
                 )
                 return True
+            self._count(replica, "failed")
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)
             if not self._log.presence.leads:
                 return False
+        self._count(replica, "accepted")
         return True
+
+    def _count(self, replica: Replica, outcome: AttemptOutcome) -> None:
+        self._telemetry.webhook_attempts.labels(replica.name, outcome).inc()
 
     async def _refusal(
         self, client: httpx.AsyncClient, replica: Replica, change: NotedChange

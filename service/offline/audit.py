@@ -145,6 +145,8 @@ class Audit:
         if is_imported(decision):
             found.imported += 1
             return
+        if reason := decision.facts.fallback:
+            found.fallback[decision.policy, reason] += 1
         for finding in check_choice(decision):
             found.add(finding)
         self._numbers.append(row.number)

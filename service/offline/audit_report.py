@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from math import ceil
 
 from service.analysis.rederive import Discrepancy, DiscrepancyKind
+from service.naming import quoted
 from service.tables import aligned
 
 KEPT_DISCREPANCIES = 1_000
@@ -45,6 +46,7 @@ class AuditReport:
     unlogged     rewarded decisions without a row, whose answers said that they were not logged
     trimmed      rows deleted by age          erased      rows deleted on request
     tombstones   events of erased decisions   imported   rows that another system decided
+    fallback     decisions that the fallback made, by the assigned policy and the reason
     """
 
     experiment: str
@@ -59,6 +61,7 @@ class AuditReport:
     erased: int = 0
     tombstones: int = 0
     imported: int = 0
+    fallback: Counter[tuple[str, str]] = field(default_factory=Counter)
     total: int = 0
     counts: Counter[DiscrepancyKind] = field(default_factory=Counter)
     kept: list[Discrepancy] = field(default_factory=list)
@@ -84,7 +87,8 @@ class AuditReport:
         return {"decisions": self.decisions, "events": self.events, **counted}
 
     def lines(self) -> list[str]:
-        """Return the first discrepancies, and notes on what the audit could not check."""
+        """Return the first discrepancies, and notes on what the audit could not check and on who
+        decided."""
         lines = [f"  {discrepancy}" for discrepancy in self.kept[:LISTED_DISCREPANCIES]]
         if left := self.total - len(lines):
             lines.append(f"  and {left:,} more")
@@ -113,12 +117,20 @@ class AuditReport:
                 f"  {self.trimmed:,} rows were trimmed, {self.erased:,} erased; "
                 f"{self.tombstones:,} events are tombstones"
             )
+        lines += [
+            f"  the fallback made {count:,} decisions for policy {quoted(policy)} ({reason})"
+            for (policy, reason), count in sorted(self.fallback.items())
+        ]
         return lines
 
     def as_json(self) -> dict[str, object]:
         report = asdict(self)
         del report["total"], report["counts"]
         findings = report.pop("kept")
+        report["fallback"] = [
+            {"policy": policy, "reason": reason, "decisions": count}
+            for (policy, reason), count in sorted(self.fallback.items())
+        ]
         first = {"experiment": self.experiment, "clean": self.clean, **self.row()}
         return {**first, **report, "findings": findings}
 

@@ -1,11 +1,10 @@
 """Ask a running service for the changes of an experiment, and for what held once."""
 
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
-from service.definition.experiment import Definition
 from service.errors import ConfigurationError
 from service.offline.service_client import ask
 from service.settings import Settings
@@ -39,13 +38,6 @@ class ListedChanges(msgspec.Struct, frozen=True):
     then: PastState | None
 
 
-class PastDefinition(NamedTuple):
-    """A definition of an earlier revision. deleted: the experiment is deleted now."""
-
-    definition: Definition
-    deleted: bool
-
-
 def ask_changes(name: str, settings: Settings, **asked: str | int | None) -> bytes:
     """Return the answer of the route of changes, as JSON. asked: its parameters, without those
     that are None. Raises ConfigurationError where the service refuses, or does not answer as
@@ -61,14 +53,3 @@ def read_changes(content: bytes) -> ListedChanges:
         return msgspec.json.decode(content, type=ListedChanges)
     except msgspec.MsgspecError as fault:
         raise ConfigurationError(f"the service does not answer as Forage: {fault}") from fault
-
-
-def past_definition(name: str, revision: int, settings: Settings) -> PastDefinition:
-    """Return the definition that held once a revision was made. Raises ConfigurationError where
-    there is none."""
-    found = read_changes(ask_changes(name, settings, revision=revision, limit=1))
-    then = found.then
-    if then is None or then.definition is None:
-        reason = "the service did not say what held" if then is None else then.gone
-        raise ConfigurationError(f"{name}: revision {revision} has no definition: {reason}")
-    return PastDefinition(Definition.model_validate(then.definition), found.deleted)

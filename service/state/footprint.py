@@ -31,7 +31,10 @@ def footprint(
     definition: Definition, arms: int, heads: int = 0, twins: Collection[str] = ()
 ) -> dict[str, int]:
     """Bytes of each part. arms: in the catalogue; heads: arms with a head of their own, if more;
-    twins: policies whose heads have a twin."""
+    twins: policies whose heads have a twin.
+
+    A policy with a net counts as two versions: while one waits at its gate, both learn.
+    """
     schema = Schema(definition.features)
     raw = sum(
         VALUE * width(feature) if feature.type in ("vector", "numeric") else STRING
@@ -58,18 +61,21 @@ def footprint(
             heads=max(arms, heads),
         )
         numbers = 6.0 * sizes.parameters  # of the trained and the untrained net, and of one to come
-        twin = path.removeprefix("policies.") in twins
-        numbers += head.numbers(sizes) * (1 + twin) if head else 0.0
         numbers += parts.draw_numbers(sizes) + arms * (3 * columns + sizes.columns)
+        versions = 2 if net else 1
+        if head:
+            numbers += head.numbers(sizes) * (1 + (path.removeprefix("policies.") in twins))
+            numbers += (versions - 1) * head.waiting_numbers(sizes)
+        remembered = 0.0
         if kept := (
             policy.window
             or (REMEMBERED if policy.change else 0)
             or (head.remembered(sizes) if head else 0)
         ):
-            numbers += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
+            remembered += kept * (3 * schema.width + 2 * columns + SETTLEMENT / NUMBER)
         if parts.in_order:
-            numbers += min(MOST * schema.width, MOST_NUMBERS) + MOST * SETTLEMENT / NUMBER
-        found[path] = int(NUMBER * numbers)
+            remembered += min(MOST * schema.width, MOST_NUMBERS) + MOST * SETTLEMENT / NUMBER
+        found[path] = int(NUMBER * (numbers + versions * remembered))
     return found
 
 

@@ -269,9 +269,10 @@ class Telemetry:
         self.erased = counts(
             "forage_erased_decisions_total", "Decisions erased with their unit.", ["experiment"]
         )
-        self.webhook_failures = counter(
-            "forage_webhook_failures_total",
-            "Attempts to send a change to the webhook that it did not accept.",
+        self.webhook_attempts = counts(
+            "forage_webhook_attempts_total",
+            "Attempts to send a change to the webhook.",
+            ["experiment", "outcome"],
         )
         self.snapshots: dict[str, float] = {}
         """Unix time of each experiment's last snapshot."""
@@ -323,7 +324,7 @@ class Telemetry:
         """Forget what was measured of all other experiments and policies."""
         for counts in (
             self.decisions, self.fallback_decisions, self.repeated, self.rewards, self.trimmed,
-            self.erased, self.rule_decisions, self.rule_unknown_arms,
+            self.erased, self.rule_decisions, self.rule_unknown_arms, self.webhook_attempts,
         ):  # fmt: skip
             counts.forget_others(served)
         self.snapshots = {name: at for name, at in self.snapshots.items() if name in served}

@@ -65,6 +65,7 @@ def test_a_log_as_it_was_written_ends_with_0_and_a_table(folder: Path) -> None:
             "events": 26,
             **dict.fromkeys(TABLE_COLUMNS, 0),
             **dict.fromkeys(COUNTS.split(), 0),
+            "fallback": [],
             "findings": [],
         }
     ]

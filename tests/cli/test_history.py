@@ -1,6 +1,8 @@
 """forage history, diff and revert: over a running service."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,3 +91,16 @@ def test_what_is_unknown_or_at_fault_is_refused(running: Serving, folder: Path) 
     assert run(running, folder, "revert", "--revision", "0", "--yes").returncode == 2
     other = forage("history", "../shop", "--url", running.url, folder=folder)
     assert other.returncode == 1
+
+
+def test_history_imports_nothing_that_only_a_service_needs() -> None:
+    """numpy and scipy alone take longer than the service's answer in any log."""
+    asked = ["history", "--at", "0", "shop", "--url", "http://127.0.0.1:1"]
+    script = (
+        f"import sys; from service.cli.program import main; main({asked}); "
+        "print(sorted({'numpy', 'scipy', 'fastapi', 'torch'} & {*sys.modules}))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.splitlines()[-1] == "[]"

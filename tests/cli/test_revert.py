@@ -7,9 +7,9 @@ import pytest
 from service.cli.program import main
 from service.definition.difference import Difference, SettingChange
 from service.definition.experiment import Definition
-from service.offline import change_client, definition_client
-from service.offline.change_client import PastDefinition
+from service.offline import definition_client, past_definition
 from service.offline.definition_client import DefinitionAnswer
+from service.offline.past_definition import PastDefinition
 
 DEFINITION = Definition.model_validate({"policies": {"main": {"kind": "random"}}})
 CHANGES = Difference(changed={"policies.main.share": SettingChange(0.2, 1.0)})
@@ -28,7 +28,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return PastDefinition(DEFINITION, deleted=False)
 
     monkeypatch.setattr(definition_client, "send_definition", send)
-    monkeypatch.setattr(change_client, "past_definition", past)
+    monkeypatch.setattr(past_definition, "past_definition", past)
     return sent
 
 

@@ -2,7 +2,8 @@
 
 A real service on Redis, a trainer, and Prometheus with the configuration and rules of
 deploy/prometheus. Prints stated and measured times, and writes them to out/drills.json; the exit
-status is 1 where an alert came late, or fired before its cause.
+status is 1 where an alert came late, fired before its cause or did not end, or where a policy whose
+head was started anew did not decide again.
 """
 
 import argparse
@@ -17,13 +18,14 @@ from pathlib import Path
 import httpx
 import yaml
 
+from tests.drills.breakable import FRAGILE
 from tests.drills.stand import ROOT, RULES, Stand, kill, stand
 from tests.drills.traffic import Traffic
 
-ENOUGH = {"honest": 1_100, "poisoned": 1_100, "sure": 500, "net": 500}
+ENOUGH = {"honest": 1_100, "poisoned": 1_100, "sure": 500, "net": 500, FRAGILE: 500}
 """Rewards of each policy before anything is broken: a shift is detected from 1,000 on."""
 WARM_S = 600.0
-OVER_S = 60.0
+OVER_S, QUIET_S = 60.0, 5.0
 OUT = ROOT / "out" / "drills.json"
 UNITS = {"s": 1, "m": 60, "h": 3_600}
 
@@ -74,6 +76,39 @@ def stop_exploring(place: Stand) -> None:
     httpx.put(url, json=definition, timeout=10).raise_for_status()
 
 
+def hand_back(place: Stand) -> list[str]:
+    """Start the broken head anew. Return what the service did not say or do."""
+    log = f"policy {FRAGILE!r}"
+    counted = place.fallback_decisions(FRAGILE)
+    missing = [
+        what
+        for what, found in {
+            "the metric of the fallback": counted > 0,
+            "the line that the fallback decides": place.said(f"the fallback decides for {log}"),
+        }.items()
+        if not found
+    ]
+    url = f"{place.url}/experiments/drill/policies/{FRAGILE}/reset"
+    httpx.post(url, timeout=10).raise_for_status()
+    if not waited(lambda: place.said(f"{log} decides again")):
+        return [*missing, "the line that the policy decides again"]
+    counted = place.fallback_decisions(FRAGILE)
+    time.sleep(QUIET_S)
+    if place.fallback_decisions(FRAGILE) > counted:
+        missing.append("the end of the fallback")
+    return missing
+
+
+def waited(true: Callable[[], bool]) -> bool:
+    """Wait until something is true, for OVER_S at most. Return whether it is."""
+    deadline = time.monotonic() + OVER_S
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(1)
+    return True
+
+
 def measured(place: Stand, *drills: Drill) -> list[tuple[str, str, float, float | None]]:
     """Cause all; return alert, policy, stated and measured seconds (None: never) of each."""
     begun, fired = dict[str, float](), dict[str, float]()
@@ -110,31 +145,35 @@ def main() -> int:
         say(f"nothing is wrong for {options.quiet_seconds:g} s")
         time.sleep(options.quiet_seconds)
         strays = place.firing()
-        found = measured(
+        found = measured(place, Drill("ForageFallback", FRAGILE, place.break_head))
+        missing = hand_back(place)
+        found += measured(
             place,
             Drill("ForageTrainingOverdue", "net", lambda: kill(place.trainer)),
             Drill("ForageRewardShift", "poisoned", traffic.poison.set),
             Drill("ForageExplorationCollapsed", "sure", lambda: stop_exploring(place)),
         )
-        # False rewards put the predictions of the poisoned policy off: no false alarm.
+        # False rewards put the predictions of one policy off, and another earns more once it no
+        # longer explores: no false alarms.
         expected = {(alert, policy) for alert, policy, *_ in found}
-        strays |= {key for key in place.firing() - expected if key[1] != "poisoned"}
+        strays |= {key for key in place.firing() - expected if key[1] not in {"poisoned", "sure"}}
         found += measured(place, Drill("ForageLogGone", "", place.redis.kill))
         place.redis.start()
-        deadline = time.monotonic() + OVER_S
-        while (gone := ("ForageLogGone", "")) in place.firing() and time.monotonic() < deadline:
-            time.sleep(1)
-        strays |= place.firing() & {gone}
+        over = {("ForageLogGone", ""), ("ForageFallback", FRAGILE)}
+        waited(lambda: not over & place.firing())
+        strays |= place.firing() & over
         found += measured(place, Drill("ForageDown", "", lambda: kill(place.service)))
         traffic.stop()
     for alert, _, within, after in found:
         say(f"{alert}: stated {within:.0f} s, measured {after and round(after)} s")
     for alert, policy in sorted(strays):
         say(f"fired without a cause, or did not end: {alert} {policy}")
+    for what in missing:
+        say(f"the service lacked {what}")
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     late = any(after is None or after > within for *_, within, after in found)
-    return 1 if late or strays else 0
+    return 1 if late or strays or missing else 0
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
@@ -32,6 +33,7 @@ class Stand:
         self.prometheus = f"http://127.0.0.1:{free_port()}"
         self.service: subprocess.Popen[bytes]
         self.trainer: subprocess.Popen[bytes]
+        self.service_log = folder / "service.log"
 
     def start(self) -> None:
         self.ends.callback(self.redis.kill)
@@ -40,16 +42,18 @@ class Stand:
             str(Path(__file__).parent / "experiment.toml"),
             self.url.rpartition(":")[2],
         )
-        forage = [sys.executable, "-m", "service"]
         serve = ["serve", "--port", port, "--experiment", experiment, "--trainer", "off"]
-        self.service = self._run("service", [*forage, *serve])
+        self.service = self._run(
+            "service", [sys.executable, "-m", "tests.drills.breakable", *serve]
+        )
         _wait_for(f"{self.url}/readyz", self.service)
-        self.trainer = self._run("trainer", [*forage, "train", "--follow"])
+        train = [sys.executable, "-m", "service", "train", "--follow"]
+        self.trainer = self._run("trainer", train)
         self._start_prometheus()
 
     def _run(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FORAGE_")}
-        own = {"FORAGE_STORE": self.redis.url, "FORAGE_URL": self.url}
+        own = {"FORAGE_STORE": self.redis.url, "FORAGE_URL": self.url, "PYTHONPATH": str(ROOT)}
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, env={**kept, **own}, stdout=log, stderr=log, cwd=self._folder
@@ -73,6 +77,24 @@ class Stand:
         options += [f"--web.listen-address={self.prometheus.removeprefix('http://')}"]
         process = self._run("prometheus", [program, *options])
         _wait_for(f"{self.prometheus}/-/ready", process)
+
+    def break_head(self) -> None:
+        self.service.send_signal(signal.SIGUSR1)
+
+    def fallback_decisions(self, policy: str) -> float:
+        """Return how many decisions of a policy the service says that the fallback made."""
+        text = httpx.get(f"{self.url}/metrics", timeout=10).text
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "forage_fallback_decisions_total"
+            and sample.labels["policy"] == policy
+        )
+
+    def said(self, text: str) -> bool:
+        """Whether a line of the service's log holds a text."""
+        return text in self.service_log.read_text(encoding="utf-8")
 
     def firing(self) -> set[tuple[str, str]]:
         """(alert, policy or ''), of those that fire."""

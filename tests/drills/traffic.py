@@ -6,7 +6,9 @@ from random import Random
 
 import httpx
 
-POLICIES = ("honest", "poisoned", "sure", "honest", "poisoned", "net")
+from tests.drills.breakable import FRAGILE
+
+POLICIES = ("honest", "poisoned", "sure", "honest", "poisoned", "net", FRAGILE)
 """In turn."""
 LIKED = {"cat": "ball", "dog": "bone"}
 VISITS_PER_SECOND = 60.0
@@ -50,6 +52,8 @@ class Traffic(threading.Thread):
             return float(arm == "bowl")
         if policy == "poisoned" and self.poison.is_set():
             return 0.0
+        if policy == FRAGILE:  # no arm is better: whoever decides, the rewards do not shift
+            return float(self._rng.random() < 0.5)
         return float(self._rng.random() < (0.8 if arm == LIKED[persona] else 0.2))
 
     def stop(self) -> None:

@@ -133,6 +133,7 @@ def prove(store: MemoryStore, selects: int, seed: int) -> None:
         result = wire.run(evaluate(store, request))
         truth = truths(store, wire, list(POLICIES))
         fell = [one for one in rows(wire, store) if one.facts.fallback]
+        assert audit.fallback == Counter((one.policy, one.facts.fallback) for one in fell)
         kinds = Counter((one.policy, one.model_version.partition("/")[0]) for one in fell)
         assert kinds.keys() == {("linucb", "fallback"), ("lints", "fallback")}
         print(f"{audit.decisions} decisions, {len(fell)} of the fallback")  # noqa: T201

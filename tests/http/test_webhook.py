@@ -31,7 +31,6 @@ from tests.support.stores import Disk
 
 ADDRESS = "https://hooks.example/forage?team=shop"
 SECRET = "a secret of the operator"
-FAILURES = "forage_webhook_failures_total"
 
 Status = Callable[[], Awaitable[int]]
 
@@ -95,6 +94,12 @@ def refuse(status: int) -> Status:
 
 async def never() -> int:
     return await asyncio.get_running_loop().create_future()
+
+
+def attempts(wire: Wire) -> dict[str, float]:
+    """Those for the shop, by outcome."""
+    found, name = wire.metrics(), 'forage_webhook_attempts_total{{experiment="shop",outcome="{}"}}'
+    return {outcome: found[name.format(outcome)] for outcome in ("accepted", "failed", "given_up")}
 
 
 def share(wire: Wire, value: float, reason: str = "") -> None:
@@ -162,11 +167,11 @@ def test_a_refused_change_is_sent_again_later_and_later_and_the_next_ones_wait(
         assert receiver.ids == ["shop/1", *["shop/2"] * 5]
         waits = [later - at for at, later in zip(receiver.at[1:], receiver.at[2:], strict=False)]
         assert waits == pytest.approx([1.0, 2.0, 4.0, 8.0])
-        assert wire.metrics()[FAILURES] == 5
+        assert attempts(wire) == {"accepted": 1, "failed": 5, "given_up": 0}
         del receiver.status["shop/2"]
         wire.sleep(16.0)
     assert receiver.ids == ["shop/1", *["shop/2"] * 6, "shop/3"]
-    assert wire.metrics()[FAILURES] == 5
+    assert attempts(wire) == {"accepted": 3, "failed": 5, "given_up": 0}
 
 
 @pytest.mark.parametrize("status", [302, 404, 500])
@@ -192,7 +197,7 @@ def test_a_receiver_that_cannot_be_reached_is_tried_again(wire: Wire, receiver: 
 
     receiver.status["shop/1"] = down
     with sending(wire, receiver):
-        assert wire.metrics()[FAILURES] == 2
+        assert attempts(wire) == {"accepted": 0, "failed": 2, "given_up": 0}
 
 
 def test_an_hour_after_a_change_it_is_given_up_with_one_line(
@@ -207,6 +212,7 @@ def test_an_hour_after_a_change_it_is_given_up_with_one_line(
         share(wire, 0.5)
         wire.sleep(GIVE_UP_SECONDS)
     assert receiver.ids == [*["shop/1"] * tried, "shop/2"]
+    assert attempts(wire) == {"accepted": 1, "failed": tried - 1, "given_up": 1}
     [line] = [each for each in caplog.messages if "webhook" in each]
     assert line == ("experiment shop: the webhook never got the change at position 1: status 503")
 
@@ -269,7 +275,7 @@ def test_a_log_that_cannot_be_read_delays_a_change(receiver: Receiver) -> None:
         disk.gone = True
         wire.sleep(2.5)
         assert receiver.ids == ["shop/1"]
-        assert wire.metrics()[FAILURES] == 2
+        assert attempts(wire)["failed"] == 2
         disk.gone = False
         wire.sleep(2.0)
         assert receiver.ids == ["shop/1", "shop/2"]

@@ -1,6 +1,5 @@
 """What the gate lets serve: of nets that learned nothing none, of nets that learned more most."""
 
-import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -11,25 +10,13 @@ from unittest import mock
 
 import numpy as np
 import pytest
-import torch
 
-from service.definition.experiment import Definition
-from service.log.stores.base import Append
-from service.log.stores.memory import MemoryStore
-from service.state.artifacts import read_artifact, read_meta, report_of
-from service.state.events import (
-    AnyEvent,
-    ExperimentDefined,
-    Outcome,
-    Rewarded,
-    VersionStaged,
-    encode_event,
-)
-from service.state.fold import State, gates_due
+from benchmarks.learning.forage import Experiment
+from service.state.events import Outcome
+from service.state.fold import State
 from service.state.learner import Learner
 from service.training import trainer
 from service.training.fit import NetPlan
-from tests.support.clock import run_virtual
 
 pytestmark = [pytest.mark.statistics, pytest.mark.timeout(3_600)]
 
@@ -47,35 +34,17 @@ SHOP: dict[str, Any] = {
 }
 
 
-class Shop:
-    """A shop whose clicks follow waves of age and size, which no line finds: its log and state.
+class Shop(Experiment):
+    """A shop whose clicks follow waves of age and size, which no line finds.
 
     first   rewards that the first training falls due at
     """
 
     def __init__(self, first: int) -> None:
-        self.events: list[AnyEvent] = []
-        self.state = State("shop")
         net = {"hidden": [32], "embedding": 8, "draws": 16}
         training = {"first": first, "growth": 2.0}
         policy = {"kind": "neural_linear_ts", **net, "training": training}
-        parsed = Definition.model_validate(SHOP | {"policies": {"p": policy}}).completed()
-        self.write(
-            ExperimentDefined(
-                at=0.0,
-                revision=1,
-                schema_version=1,
-                definition=parsed.model_dump(mode="json"),
-            )
-        )
-
-    @property
-    def learner(self) -> Learner:
-        return self.state.learners["p"]
-
-    def write(self, event: AnyEvent) -> None:
-        self.events.append(event)
-        self.state.apply(self.state.position + 1, event)
+        super().__init__(SHOP | {"policies": {"p": policy}})
 
     def visit(self, rng: np.random.Generator) -> None:
         """Show an arm by chance, and learn the click."""
@@ -85,72 +54,30 @@ class Shop:
         state = self.state
         context = state.schema.encode_context({"age": age, "size": size})
         row = state.schema.row(context, state.rows[KINDS[arm]])
-        reward = float(rng.random() < clicks)
-        self.write(
-            Rewarded(
-                at=0.0,
-                decision=f"d{state.position}",
-                policy="p",
-                schema_version=1,
-                settled=[Outcome(KINDS[arm], reward, row)],
-            )
-        )
-
-    def train(self, *, gated: bool) -> None:
-        """Stage what the trainer makes of the log."""
-        store = MemoryStore()
-        run_virtual(store.commit([Append("shop", encode_event(e), {}) for e in self.events]))
-        artifact = asyncio.run(trainer.train(store, self.state, self.learner))
-        assert artifact is not None
-        version = read_artifact(self.learner, artifact)
-        event = VersionStaged(
-            at=0.0,
-            policy="p",
-            born=1,
-            version=version.number,
-            artifact="",
-            size=0,
-            watermark=version.trained_to,
-            rewards=version.rewards,
-            training=report_of(read_meta(artifact)) if gated else None,
-        )
-        later = list(enumerate(self.events, 1))[version.trained_to :]
-        for position, one in later:
-            self.state.catch_up(self.learner, version, position, one, ())
-        self.events.append(event)
-        self.state.apply(self.state.position + 1, event, version)
-        if not gated:
-            self.end_gate()
-
-    def end_gate(self) -> str:
-        """Log what the gate says, and tell it."""
-        [event] = gates_due(self.state, 0.0)
-        self.write(event)
-        return type(event).__name__
+        self.reward(f"d{state.position}", [Outcome(KINDS[arm], float(rng.random() < clicks), row)])
 
     def judged(self, rng: np.random.Generator) -> str:
-        """Visit until the gate ends."""
-        while not gates_due(self.state, 0.0):
+        """Visit until the gate ends. Return how."""
+        while self.learner.challenger:
             self.visit(rng)
-        return self.end_gate()
+        return type(self.log.events[-1]).__name__
+
+    def copy(self) -> "Shop":
+        twin = Shop(FEW)
+        twin.log.events = list(self.log.events)
+        twin.state = State.restore(self.state.snapshot())
+        return twin
 
 
 @cache
 def incumbent(first: int) -> Shop:
     """A version serves that was trained on so many rewards, after MANY."""
-    torch.set_num_threads(1)
     shop, rng = Shop(first), np.random.default_rng(first)
     for visit in range(MANY):
         shop.visit(rng)
         if visit == first - 1:
             shop.train(gated=False)
     return shop
-
-
-def copy_of(shop: Shop) -> Shop:
-    twin = Shop(FEW)
-    twin.events, twin.state = list(shop.events), State.restore(shop.state.snapshot())
-    return twin
 
 
 def shuffled(fit: Callable[..., Any], seed: int) -> Callable[..., Any]:
@@ -174,7 +101,7 @@ def outcomes(shop: Shop, patches: Callable[[int], Any], due: int) -> Counter[str
     """What becomes of the challengers. due: rewards that each is trained on."""
     found = Counter[str]()
     for seed in range(CHALLENGERS):
-        twin = copy_of(shop)
+        twin = shop.copy()
         own = partial(_differently_seeded, trainer.fit, seed)
         with (
             mock.patch.object(trainer, "fit", own),

@@ -102,6 +102,7 @@ def used(**settings: Any) -> Iterator[Wire]:
         assert telemetry.log_sizes is not None
         telemetry.log_sizes = replace(telemetry.log_sizes, limit=2**30)
         wire.services.telemetry.refused.labels("missing").inc()
+        wire.services.telemetry.webhook_attempts.labels("shop", "failed").inc()
         wire.services.telemetry.mismatched["shop"] = False
         wire.run(wire.services.rollouts.guard(wire.services.log.replicas.states["shop"]))
         yield wire

@@ -268,6 +268,22 @@ def test_the_table_counts_and_names_the_first() -> None:
     assert len(lines) == 5 + LISTED_DISCREPANCIES + 1
 
 
+def test_decisions_of_the_fallback_are_told_by_policy_and_reason() -> None:
+    found = AuditReport("shop")
+    found.fallback.update({("lints", "scores"): 2, ("linucb", "scores"): 1_204})
+    assert found.clean
+    assert table([found]).splitlines()[2:] == [
+        "",
+        "shop:",
+        "  the fallback made 2 decisions for policy 'lints' (scores)",
+        "  the fallback made 1,204 decisions for policy 'linucb' (scores)",
+    ]
+    assert found.as_json()["fallback"] == [
+        {"policy": "lints", "reason": "scores", "decisions": 2},
+        {"policy": "linucb", "reason": "scores", "decisions": 1_204},
+    ]
+
+
 def test_all_are_counted_and_so_many_are_held() -> None:
     found = AuditReport("shop")
     for number in range(KEPT_DISCREPANCIES + 5):

@@ -59,6 +59,18 @@ def test_a_head_that_imports_taught_counts_twice() -> None:
     assert twice == pytest.approx(2 * once, rel=0.05)
 
 
+def test_a_policy_with_a_net_counts_as_two_versions() -> None:
+    """Two heads of 1,003 columns and more, and two memories: while one waits at its gate, both
+    learn."""
+    net: dict[str, Any] = {"kind": "neural_linucb", "hidden": [1], "embedding": 500}
+    heads = taken(**net)
+    assert heads == pytest.approx(2 * 8 * 1_003**2 * 8 / MIB, rel=0.05)
+    full = taken(kind="neural_ucb", form="full")
+    assert full == pytest.approx(8 * 2_048**2 * 8 / MIB, rel=0.01)  # who waits needs no widths
+    one = taken(kind="linucb", window=10_000) - taken(kind="linucb")
+    assert taken(**net, window=10_000) - heads == pytest.approx(2 * one, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("more", "less"),
     [
@@ -105,7 +117,9 @@ MEASURED = """
 import sys
 from pathlib import Path
 import numpy as np
+from service.bandits.networks import Network, cold_network
 from service.decide.scoring import decide
+from service.state.decider import Decider
 from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Outcome
 from service.definition.experiment import Definition
 from service.state.fold import State
@@ -127,12 +141,21 @@ state.apply(1, ExperimentDefined(at=0, revision=1, schema_version=1, definition=
 for index in range(arms):
     features = {"v": chance.normal(size=arm).tolist()}
     state.apply(state.position + 1, ArmUpserted(at=0, arm=str(index), features=features))
+learner = state.learners["p"]
+for number in (1, 2) if learner.policy.net else ():  # one serves, one is at its gate
+    if learner.challenger:
+        learner.activate(state.position, 0.0)
+    net = learner.policy.net
+    sizes = [learner.view.width, *net.hidden, *([] if net.rectified else [net.embedding])]
+    network = Network(cold_network(sizes, str(number)).layers, rectified=net.rectified)
+    output = (np.ones((sizes[-1], 1)), np.zeros(1))
+    learner.stage(learner.version(number, learner.trained(network, output)), trained=True)
 for index in range(rewards):
     row = state.schema.row(chance.normal(size=context), state.candidates.x[index % arms])
     settled = [Outcome(str(index % arms), 1.0, row)]
     event = Rewarded(at=0, decision=str(index), policy="p", schema_version=1, settled=settled)
     state.apply(state.position + 1, event)
-decide(Decider.serving(state.learners["p"]), chance.normal(size=context), state.candidates, 1, 1)
+decide(Decider.serving(learner), chance.normal(size=context), state.candidates, 1, 1)
 state.snapshot()
 print((peak() - before) / sum(footprint_of(state).values()))
 """
@@ -148,11 +171,17 @@ print((peak() - before) / sum(footprint_of(state).values()))
             (150, 2, 150, 150, {"kind": "linucb", "disjoint": True}), marks=pytest.mark.slow
         ),
         pytest.param((30, 100, 5_000, 3, {"kind": "lints"}), marks=pytest.mark.slow),
+        (60, 60, 30, 50, {"kind": "neural_linear_ts", "disjoint": True}),
+        pytest.param(
+            (100, 100, 50, 5_000, {"kind": "neural_linear_ts", "window": 4_000}),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_is_estimated_is_what_a_process_takes(spec: Any) -> None:
-    """Within a factor of two of the peak of one that learns, decides and takes a snapshot. Resident
-    memory hardly differs from run to run where it is a hundred megabytes."""
+    """Within a factor of two of the peak of one that learns, decides and takes a snapshot, of nets
+    with a version at its gate. Resident memory hardly differs from run to run where it is a hundred
+    megabytes."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, repr(spec)], capture_output=True, text=True, check=True
     )
