@@ -21,7 +21,7 @@ from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
 
-TOGETHER_SECONDS = 0.01
+TOGETHER_SECONDS = 0.05
 """Seconds between two reads of a shared log: events of that time are folded together. At a thousand
 rewards a second each read would find one or two, and cost ten times their fold."""
 

@@ -135,7 +135,7 @@ def test_a_challenger_that_fails_is_taken_back(
 ) -> None:
     def fail_of(argument: int, called: Any) -> Any:
         def fail(*asked: Any) -> Any:
-            if getattr(asked[argument], "learner", asked[argument]).name == "new":
+            if getattr(asked[argument], "decider", asked[argument]).name == "new":
                 raise RuntimeError("a bug")
             return called(*asked)
 
