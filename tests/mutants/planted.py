@@ -816,8 +816,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/state/fold.py",
-                "return [*self.learners.values(), *built_in]",
-                "return [*self.learners.values()]",
+                "return [*self.learners.values(), *self.shadows.values(), *built_in]",
+                "return [*self.learners.values(), *self.shadows.values()]",
             )
         ],
         ["tests/unit/test_built_in_fallback.py"],
@@ -893,11 +893,44 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/state/fold.py",
-                "learner.rolled_out = self.traffic.is_challenger(name)",
-                "learner.rolled_out = False",
+                "every = learner.settings.learns_all or self.traffic.is_challenger(name)",
+                "every = learner.settings.learns_all",
             )
         ],
         ["tests/http/test_rollouts.py"],
+    ),
+    Mutant(
+        "a shadow that becomes live starts from nothing",
+        [
+            Edit(
+                "service/state/fold.py",
+                "        kept = self.folded\n",
+                "        kept = self.learners\n",
+            )
+        ],
+        ["tests/unit/test_shadow_heads.py"],
+    ),
+    Mutant(
+        "a version that is staged late learns as its policy does now",
+        [
+            Edit(
+                "service/state/fold.py",
+                "learner.outcomes(self.present(event), position)",
+                "learner.outcomes(self.present(event))",
+            )
+        ],
+        ["tests/unit/test_shadow_heads.py"],
+    ),
+    Mutant(
+        "an evaluated shadow takes the versions of the one that the service folds",
+        [
+            Edit(
+                "service/analysis/walk.py",
+                " or self._added.concerns(event, replica.state)",
+                "",
+            )
+        ],
+        ["tests/unit/test_evaluation.py"],
     ),
     Mutant(
         "a positive mean lets a version serve at any time after 500 rewards",
