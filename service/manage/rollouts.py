@@ -2,17 +2,27 @@
 them."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf, nan
 
 from msgspec.structs import replace
 
+from service.analysis.candidate_value import CandidateValue, candidate_value, unvalued
+from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.rollout_forecast import RolloutForecast, RolloutTraffic, rollout_forecast
 from service.analysis.rollouts import PolicyTraffic, RolloutLook, RolloutLooks
-from service.errors import Conflict, Invalid, NotFound, Refused, StoreError
+from service.errors import (
+    ConfigurationError,
+    Conflict,
+    Invalid,
+    NotFound,
+    ProcessEnded,
+    Refused,
+    StoreError,
+)
 from service.log.log import Log
 from service.log.stores.base import Append, MarkConflict
 from service.manage.admin import Admin, expect_no_rollout, find
@@ -56,8 +66,15 @@ RECENT_SECONDS, LOOK_PATIENCE_SECONDS = 120.0, 3.0
 """Age, in seconds, up to which a look is recent enough for a person's step, and the longest that a
 step waits for another."""
 
+VALUE_PATIENCE_SECONDS = 20.0
+"""The longest, in seconds, that a forecast waits for the value of its candidate."""
+
 RolloutLooker = Callable[[State], Awaitable[RolloutLooks]]
 """Looks at the rollouts of an experiment. Raises Refused or StoreError where that fails."""
+
+CandidateComparer = Callable[[State, RolloutPlan], Awaitable[EvaluationAnswer]]
+"""Evaluates the two policies of a rollout on the log. Raises Refused, StoreError, ProcessEnded or
+ConfigurationError where that fails."""
 
 PersonStep = Callable[[Rollout, RolloutReading, float], RolloutStep]
 
@@ -73,22 +90,35 @@ NO_LOOK = RolloutLook(0, NO_READING, nan, nan, nan)
 """What is known of a rollout whose log could not be read, or was not yet."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class RolloutStatus:
     """A rollout and what is known of it.
 
     look       NO_LOOK: nothing
     sentence   where it stands
     forecast   None: there is no traffic to forecast from, or it has ended
+    warning    what the log says against a rollout that has just been started
     """
 
     rollout: Rollout
     look: RolloutLook
     sentence: str
     forecast: RolloutForecast | None
+    warning: str = ""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
+class RolloutOutlook:
+    """What a rollout that could be started would take, and what its candidate would have earned.
+
+    forecast   None: too few decisions of its baseline are settled
+    """
+
+    forecast: RolloutForecast | None
+    value: CandidateValue
+
+
+@dataclasses.dataclass(frozen=True)
 class BudgetStatus:
     """A loss budget, what the log says of it, and where it stands in words."""
 
@@ -105,21 +135,45 @@ class Rollouts:
     is no change that a client's If-Match should meet: its number is its mark.
     """
 
-    def __init__(self, admin: Admin, log: Log, look: RolloutLooker) -> None:
-        self._admin, self._log, self._look = admin, log, look
+    def __init__(
+        self, admin: Admin, log: Log, look: RolloutLooker, compare: CandidateComparer
+    ) -> None:
+        self._admin, self._log, self._look, self._compare = admin, log, look, compare
         self._latest = dict[str, tuple[float, RolloutLooks]]()
 
     # -- people --------------------------------------------------------------------------------
 
-    async def forecast(self, state: State, plan: RolloutPlan) -> RolloutForecast | None:
-        """Forecast a rollout that could be started. None: too few decisions of its baseline are
-        settled. Raises as `check`, or as a look."""
+    async def forecast(self, state: State, plan: RolloutPlan) -> RolloutOutlook:
+        """Forecast a rollout that could be started. Raises as `check`, or as a look."""
         self.check(state, plan)
-        return await _forecast(plan, await self._look(state))
+        value = self._begin_value(state, plan)
+        forecast = await _forecast(plan, await self._look(state))
+        return RolloutOutlook(forecast, await _in_time(value, plan, VALUE_PATIENCE_SECONDS))
+
+    def _begin_value(self, state: State, plan: RolloutPlan) -> asyncio.Future[CandidateValue]:
+        """Begin to value a candidate. It goes on where nobody waits for it any more, and the next
+        one who asks has the answer."""
+        found: asyncio.Future[CandidateValue] = asyncio.get_running_loop().create_future()
+
+        async def fill() -> None:
+            found.set_result(await self._value(state, plan))
+
+        self._log.background.spawn(fill())
+        return found
+
+    async def _value(self, state: State, plan: RolloutPlan) -> CandidateValue:
+        """Value a candidate on the log, or say why that cannot be done."""
+        low, _ = state.definition.reward.limits
+        try:
+            return candidate_value(plan, await self._compare(state, plan), low)
+        except (Refused, StoreError, ProcessEnded, ConfigurationError) as fault:
+            return unvalued(plan, fault.detail if isinstance(fault, Refused) else str(fault))
 
     @staticmethod
     def check(state: State, plan: RolloutPlan) -> None:
         """Check a rollout that is to be started. Raises NotFound, Invalid, or Conflict."""
+        if plan.policy in state.definition.shadows:
+            raise Conflict(_of_shadow(state, plan.policy))
         for name in (plan.policy, plan.baseline):
             find(state, name)
             expect_no_rollout(state, name, "a part of its traffic")
@@ -154,10 +208,12 @@ class Rollouts:
         if_match: int | None = None,
         reason: str = "",
     ) -> RolloutStatus:
-        """Start a rollout at its first stage; where it stands. Raises as `check`,
-        PreconditionFailed, or Conflict where another revision came between."""
+        """Start a rollout at its first stage; where it stands, with a warning where the log says
+        that the candidate loses, and can say so soon. Raises as `check`, PreconditionFailed, or
+        Conflict where another revision came between."""
         self._admin.check_revision(state, if_match)
         self.check(state, plan)
+        valued = self._begin_value(state, plan)
         event = RolloutStarted(
             at=self._log.clock.now(state),
             by=by,
@@ -167,7 +223,9 @@ class Rollouts:
         )
         await self._admin.append_revision(state, event, f"rollout of {plan.policy} started")
         looks = await self._look_soon(state)
-        return await _status(found(state, plan.policy), looks, self._log.clock.now(state))
+        value = await _in_time(valued, plan, LOOK_PATIENCE_SECONDS)
+        status = await _status(found(state, plan.policy), looks, self._log.clock.now(state))
+        return dataclasses.replace(status, warning=value.sentence if value.loses else "")
 
     async def step(
         self,
@@ -316,6 +374,27 @@ class Rollouts:
             async with asyncio.timeout(LOOK_PATIENCE_SECONDS):
                 return await self._look_if_possible(state)
         return None
+
+
+def _of_shadow(state: State, policy: str) -> str:
+    """Say how a shadow can be rolled out."""
+    keeps = "it keeps what it learned"
+    if policy not in state.shadows:
+        keeps = "it starts from nothing, since its fold is false"
+    return (
+        f"{quoted(policy)} is a shadow, which decides nothing: set shadow = false and share = 0 "
+        f"first ({keeps})"
+    )
+
+
+async def _in_time(
+    value: asyncio.Future[CandidateValue], plan: RolloutPlan, seconds: float
+) -> CandidateValue:
+    """Wait for the value of a candidate, or say that it takes too long."""
+    done, _ = await asyncio.wait({value}, timeout=seconds)
+    if done:
+        return value.result()
+    return unvalued(plan, f"that takes longer than {seconds:g} seconds: ask again in a while")
 
 
 def _under_way(state: State) -> bool:

@@ -900,6 +900,28 @@ MUTANTS: Final = (
         ["tests/http/test_rollouts.py"],
     ),
     Mutant(
+        "a candidate is valued on decisions of before its present settings",
+        [
+            Edit(
+                "service/analysis/evaluate.py",
+                "        chosen = chosen.since(history.definitions.unchanged_since(policies))\n",
+                "        chosen = chosen.since(0)\n",
+            )
+        ],
+        ["tests/http/test_candidate_value.py"],
+    ),
+    Mutant(
+        "a rollout is warned of before its loss is sure",
+        [
+            Edit(
+                "service/analysis/candidate_value.py",
+                "loses=difference.interval.high < allowed",
+                "loses=difference.value < allowed",
+            )
+        ],
+        ["tests/unit/test_candidate_value.py"],
+    ),
+    Mutant(
         "a shadow that becomes live starts from nothing",
         [
             Edit(
