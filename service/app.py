@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from service.analysis.candidate_value import candidate_request
+from service.analysis.challenger_value import challenger_request
 from service.analysis.checkpoints import NOWHERE, Checkpoints, temporary_folder
 from service.analysis.evaluate import evaluate
 from service.analysis.evaluation_answer import EvaluationAnswer
@@ -199,7 +199,7 @@ def assemble(
         return await verdicts.rollouts(state)
 
     async def compare(state: State, plan: RolloutPlan) -> EvaluationAnswer:
-        request = candidate_request(state.name, plan)
+        request = challenger_request(state.name, plan)
         if settings.store.startswith("memory"):
             return await evaluate(store, request)
         return await verdicts.compared(state, request)

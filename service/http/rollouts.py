@@ -7,7 +7,7 @@ import msgspec
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
-from service.analysis.candidate_value import CandidateValue
+from service.analysis.challenger_value import ChallengerValue
 from service.analysis.evaluation_answer import IntervalEnds
 from service.analysis.rollout_forecast import RolloutForecast
 from service.definition.rollout import (
@@ -142,7 +142,7 @@ class RolloutForecastAnswer(BaseModel):
     )
 
 
-class CandidateValueAnswer(BaseModel):
+class ChallengerValueAnswer(BaseModel):
     """What a policy would have earned on the log in place of its baseline: doubly robust estimates
     over the same decisions, with intervals of 95 percent. Null: the log cannot tell."""
 
@@ -226,7 +226,7 @@ class RolloutPlanAnswer(BaseModel):
     forecast: RolloutForecastAnswer | None = Field(
         description="Null: the baseline has too few decisions."
     )
-    value: CandidateValueAnswer
+    value: ChallengerValueAnswer
 
 
 @router.get(PREFIX, responses=problems(404, 503))
@@ -345,9 +345,9 @@ def _budget_answer(status: BudgetStatus) -> BudgetAnswer:
     return BudgetAnswer.model_validate(own)
 
 
-def _value(found: CandidateValue) -> CandidateValueAnswer:
+def _value(found: ChallengerValue) -> ChallengerValueAnswer:
     own, baseline, difference = found.own, found.baseline, found.difference
-    return CandidateValueAnswer(
+    return ChallengerValueAnswer(
         sentence=found.sentence,
         loses=found.loses,
         decisions=found.decisions,

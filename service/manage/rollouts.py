@@ -10,7 +10,7 @@ from math import inf, nan
 
 from msgspec.structs import replace
 
-from service.analysis.candidate_value import CandidateValue, candidate_value, unvalued
+from service.analysis.challenger_value import ChallengerValue, challenger_value, unvalued
 from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.rollout_forecast import RolloutForecast, RolloutTraffic, rollout_forecast
 from service.analysis.rollouts import PolicyTraffic, RolloutLook, RolloutLooks
@@ -66,13 +66,14 @@ RECENT_SECONDS, LOOK_PATIENCE_SECONDS = 120.0, 3.0
 """Age, in seconds, up to which a look is recent enough for a person's step, and the longest that a
 step waits for another."""
 
-VALUE_PATIENCE_SECONDS = 20.0
-"""The longest, in seconds, that a forecast waits for the value of its candidate."""
+FORECAST_VALUE_SECONDS, START_VALUE_SECONDS = 20.0, 10.0
+"""The longest, in seconds, that a forecast, and the answer of a start, wait for the value of the
+challenger."""
 
 RolloutLooker = Callable[[State], Awaitable[RolloutLooks]]
 """Looks at the rollouts of an experiment. Raises Refused or StoreError where that fails."""
 
-CandidateComparer = Callable[[State, RolloutPlan], Awaitable[EvaluationAnswer]]
+ChallengerComparer = Callable[[State, RolloutPlan], Awaitable[EvaluationAnswer]]
 """Evaluates the two policies of a rollout on the log. Raises Refused, StoreError, ProcessEnded or
 ConfigurationError where that fails."""
 
@@ -109,13 +110,13 @@ class RolloutStatus:
 
 @dataclasses.dataclass(frozen=True)
 class RolloutOutlook:
-    """What a rollout that could be started would take, and what its candidate would have earned.
+    """What a rollout that could be started would take, and what its challenger would have earned.
 
     forecast   None: too few decisions of its baseline are settled
     """
 
     forecast: RolloutForecast | None
-    value: CandidateValue
+    value: ChallengerValue
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +137,7 @@ class Rollouts:
     """
 
     def __init__(
-        self, admin: Admin, log: Log, look: RolloutLooker, compare: CandidateComparer
+        self, admin: Admin, log: Log, look: RolloutLooker, compare: ChallengerComparer
     ) -> None:
         self._admin, self._log, self._look, self._compare = admin, log, look, compare
         self._latest = dict[str, tuple[float, RolloutLooks]]()
@@ -148,12 +149,12 @@ class Rollouts:
         self.check(state, plan)
         value = self._begin_value(state, plan)
         forecast = await _forecast(plan, await self._look(state))
-        return RolloutOutlook(forecast, await _in_time(value, plan, VALUE_PATIENCE_SECONDS))
+        return RolloutOutlook(forecast, await _in_time(value, plan, FORECAST_VALUE_SECONDS))
 
-    def _begin_value(self, state: State, plan: RolloutPlan) -> asyncio.Future[CandidateValue]:
-        """Begin to value a candidate. It goes on where nobody waits for it any more, and the next
+    def _begin_value(self, state: State, plan: RolloutPlan) -> asyncio.Future[ChallengerValue]:
+        """Begin to value a challenger. It goes on where nobody waits for it any more, and the next
         one who asks has the answer."""
-        found: asyncio.Future[CandidateValue] = asyncio.get_running_loop().create_future()
+        found: asyncio.Future[ChallengerValue] = asyncio.get_running_loop().create_future()
 
         async def fill() -> None:
             found.set_result(await self._value(state, plan))
@@ -161,11 +162,11 @@ class Rollouts:
         self._log.background.spawn(fill())
         return found
 
-    async def _value(self, state: State, plan: RolloutPlan) -> CandidateValue:
-        """Value a candidate on the log, or say why that cannot be done."""
+    async def _value(self, state: State, plan: RolloutPlan) -> ChallengerValue:
+        """Value a challenger on the log, or say why that cannot be done."""
         low, _ = state.definition.reward.limits
         try:
-            return candidate_value(plan, await self._compare(state, plan), low)
+            return challenger_value(plan, await self._compare(state, plan), low)
         except (Refused, StoreError, ProcessEnded, ConfigurationError) as fault:
             return unvalued(plan, fault.detail if isinstance(fault, Refused) else str(fault))
 
@@ -209,7 +210,7 @@ class Rollouts:
         reason: str = "",
     ) -> RolloutStatus:
         """Start a rollout at its first stage; where it stands, with a warning where the log says
-        that the candidate loses, and can say so soon. Raises as `check`, PreconditionFailed, or
+        that the challenger loses, and can say so soon. Raises as `check`, PreconditionFailed, or
         Conflict where another revision came between."""
         self._admin.check_revision(state, if_match)
         self.check(state, plan)
@@ -222,8 +223,9 @@ class Rollouts:
             reason=reason,
         )
         await self._admin.append_revision(state, event, f"rollout of {plan.policy} started")
-        looks = await self._look_soon(state)
-        value = await _in_time(valued, plan, LOOK_PATIENCE_SECONDS)
+        looks, value = await asyncio.gather(
+            self._look_soon(state), _in_time(valued, plan, START_VALUE_SECONDS)
+        )
         status = await _status(found(state, plan.policy), looks, self._log.clock.now(state))
         return dataclasses.replace(status, warning=value.sentence if value.loses else "")
 
@@ -388,9 +390,9 @@ def _of_shadow(state: State, policy: str) -> str:
 
 
 async def _in_time(
-    value: asyncio.Future[CandidateValue], plan: RolloutPlan, seconds: float
-) -> CandidateValue:
-    """Wait for the value of a candidate, or say that it takes too long."""
+    value: asyncio.Future[ChallengerValue], plan: RolloutPlan, seconds: float
+) -> ChallengerValue:
+    """Wait for the value of a challenger, or say that it takes too long."""
     done, _ = await asyncio.wait({value}, timeout=seconds)
     if done:
         return value.result()

@@ -103,6 +103,7 @@ def test_the_start_of_one_that_would_have_lost_warns(running: Serving, tmp_path:
         chosen = running.post("/select", {"experiment": "shop"})
         reward = float(chosen["arm"] == "kibble")
         running.post("/reward", {"decision_id": chosen["decision_id"], "reward": reward})
+    run(running, tmp_path, "forecast", "new", "--over", "main")  # the start need not wait for it
     told = run(running, tmp_path, "start", "new", "--over", "main")
     warning = next(line for line in told.stdout.splitlines() if "Warning" in line)
     assert warning.startswith("  Warning: On the log, 'new' would have earned 0.")

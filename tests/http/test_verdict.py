@@ -137,7 +137,7 @@ def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_ch
     assert asked == ["verdict", shadows, "verdict", shadows]
 
 
-def test_the_value_of_a_candidate_is_kept_for_a_while_for_each_pair() -> None:
+def test_the_value_of_a_challenger_is_kept_for_a_while_for_each_pair() -> None:
     asked = list[Sequence[str] | None]()
 
     class Answering:

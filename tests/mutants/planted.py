@@ -900,7 +900,7 @@ MUTANTS: Final = (
         ["tests/http/test_rollouts.py"],
     ),
     Mutant(
-        "a candidate is valued on decisions of before its present settings",
+        "a challenger is valued on decisions of before its present settings",
         [
             Edit(
                 "service/analysis/evaluate.py",
@@ -908,18 +908,18 @@ MUTANTS: Final = (
                 "        chosen = chosen.since(0)\n",
             )
         ],
-        ["tests/http/test_candidate_value.py"],
+        ["tests/http/test_challenger_value.py"],
     ),
     Mutant(
         "a rollout is warned of before its loss is sure",
         [
             Edit(
-                "service/analysis/candidate_value.py",
+                "service/analysis/challenger_value.py",
                 "loses=difference.interval.high < allowed",
                 "loses=difference.value < allowed",
             )
         ],
-        ["tests/unit/test_candidate_value.py"],
+        ["tests/unit/test_challenger_value.py"],
     ),
     Mutant(
         "a shadow that becomes live starts from nothing",

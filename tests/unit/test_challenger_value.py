@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.analysis.candidate_value import CandidateValue, candidate_value
+from service.analysis.challenger_value import ChallengerValue, challenger_value
 from service.analysis.evaluation_answer import EstimateAnswer, EvaluationAnswer, PolicyEvaluation
 from service.analysis.intervals import Interval
 from service.state.rollout import RolloutPlan
@@ -24,13 +24,13 @@ def evaluated(policy: str, value: float, interval: tuple[float, float]) -> Polic
     )
 
 
-def valued(difference: tuple[float, float], low: float = 0.0) -> CandidateValue:
+def valued(difference: tuple[float, float], low: float = 0.0) -> ChallengerValue:
     """`new` earns 0.12 and `main` 0.2."""
     new, main = evaluated("new", 0.12, (0.1, 0.14)), evaluated("main", 0.2, (0.19, 0.21))
     more = {"difference": -0.08, "difference_interval": Interval(*difference)}
     policies = [main, new.model_copy(update=more)]
     answer = EvaluationAnswer.model_construct(decisions=400, policies=policies)
-    return candidate_value(PLAN, answer, low)
+    return challenger_value(PLAN, answer, low)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_baseline_of_which_the_log_cannot_tell_is_named() -> None:
     )
     policies = [evaluated("new", 0.12, (0.1, 0.14)), main]
     answer = EvaluationAnswer.model_construct(decisions=400, policies=policies)
-    found = candidate_value(PLAN, answer, 0.0)
+    found = challenger_value(PLAN, answer, 0.0)
     assert found.sentence == ("The log cannot tell what 'main' would have earned: it is too rare.")
     assert found.own is not None
     assert (found.baseline, found.difference, found.loses) == (None, None, False)

@@ -9,7 +9,7 @@ import pytest
 from service.analysis.evaluation_answer import EvaluationAnswer
 from service.errors import Busy, ProcessEnded
 from service.log.stores.memory import MemoryStore
-from service.manage.rollouts import LOOK_PATIENCE_SECONDS, VALUE_PATIENCE_SECONDS
+from service.manage.rollouts import FORECAST_VALUE_SECONDS, START_VALUE_SECONDS
 from service.state.fold import State
 from service.state.rollout import RolloutPlan
 from tests.support.clock import VirtualClock
@@ -50,7 +50,7 @@ def valued(wire: Wire) -> Json:
     return value
 
 
-def test_a_candidate_that_would_have_lost_is_told_of_and_warned_of(wire: Wire) -> None:
+def test_a_challenger_that_would_have_lost_is_told_of_and_warned_of(wire: Wire) -> None:
     define(wire, LEARNER, new={**CHANCE, "share": 0.0})
     visits(wire)
     found = valued(wire)
@@ -69,7 +69,7 @@ def test_a_candidate_that_would_have_lost_is_told_of_and_warned_of(wire: Wire) -
     assert wire.get(f"{ROLLOUTS}/new").json()["warning"] is None
 
 
-def test_a_candidate_that_would_have_earned_more_is_told_of_and_not_warned_of(wire: Wire) -> None:
+def test_a_challenger_that_would_have_earned_more_is_told_of_and_not_warned_of(wire: Wire) -> None:
     define(wire, CHANCE, new={**LEARNER, "learns_from": "all", "share": 0.0})
     visits(wire, 300)
     found = valued(wire)
@@ -164,21 +164,21 @@ def test_a_value_that_takes_too_long_is_there_for_the_next_who_asks(
     async def slow(state: State, plan: RolloutPlan) -> EvaluationAnswer:
         """As `Verdicts` do: computed once, in twice as long as is waited for."""
         if not kept:
-            await asyncio.sleep(2 * VALUE_PATIENCE_SECONDS)
+            await asyncio.sleep(2 * FORECAST_VALUE_SECONDS)
             kept.append(await compare(state, plan))
         return kept[0]
 
     monkeypatch.setattr(rollouts, "_compare", slow)
     asked = clock.time()
     assert "takes longer than 20 seconds: ask again in a while." in valued(wire)["sentence"]
-    assert clock.time() - asked == pytest.approx(VALUE_PATIENCE_SECONDS, abs=1.0)
-    wire.sleep(VALUE_PATIENCE_SECONDS)
+    assert clock.time() - asked == pytest.approx(FORECAST_VALUE_SECONDS, abs=1.0)
+    wire.sleep(FORECAST_VALUE_SECONDS)
     assert valued(wire)["loses"]
     kept.clear()
     asked = clock.time()
     begun = wire.post(ROLLOUTS, PLAN)
     assert (begun.status_code, begun.json()["warning"]) == (201, None)
-    assert clock.time() - asked == pytest.approx(LOOK_PATIENCE_SECONDS, abs=1.0)
+    assert clock.time() - asked == pytest.approx(START_VALUE_SECONDS, abs=1.0)
 
 
 @pytest.mark.parametrize("fault", [Busy("too many wait", 5), ProcessEnded("its process was ended")])

@@ -1,7 +1,7 @@
 """What a policy would have earned on the log in place of its baseline, before its rollout.
 
 Both are evaluated over the same decisions, since both are as they are: over the time when the
-candidate was a shadow, too.
+challenger was a shadow, too.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from service.state.rollout import RolloutPlan
 from service.tables import figure
 
 VALUED_DECISIONS = 10_000
-"""Newest decisions that a candidate is valued on."""
+"""Newest decisions that a challenger is valued on."""
 
 
 class Estimated(NamedTuple):
@@ -26,16 +26,16 @@ class Estimated(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CandidateValue:
-    """Values of a candidate and its baseline on the log.
+class ChallengerValue:
+    """Values of a challenger and its baseline on the log.
 
     sentence     the values and what they say of the margin, or why the log cannot tell
     decisions    that both are valued on
-    own          of the candidate; None: the log cannot tell, here and below
+    own          of the challenger; None: the log cannot tell, here and below
     baseline     of its baseline
-    difference   candidate less baseline
-    support      share of what the candidate would show that the log could have shown
-    effective    decisions of the candidate's own that would tell as much
+    difference   challenger less baseline
+    support      share of what the challenger would show that the log could have shown
+    effective    decisions of the challenger's own that would tell as much
     loses        the interval of the difference lies wholly below the margin
     """
 
@@ -49,7 +49,7 @@ class CandidateValue:
     loses: bool = False
 
 
-def candidate_request(experiment: str, plan: RolloutPlan) -> EvaluationRequest:
+def challenger_request(experiment: str, plan: RolloutPlan) -> EvaluationRequest:
     """Return the evaluation that tells the values of the two policies of a rollout."""
     return EvaluationRequest(
         experiment,
@@ -59,18 +59,18 @@ def candidate_request(experiment: str, plan: RolloutPlan) -> EvaluationRequest:
     )
 
 
-def unvalued(plan: RolloutPlan, reason: str) -> CandidateValue:
-    """Return the value of a candidate that cannot be told."""
-    return CandidateValue(_untold(plan.policy, reason))
+def unvalued(plan: RolloutPlan, reason: str) -> ChallengerValue:
+    """Return the value of a challenger that cannot be told."""
+    return ChallengerValue(_untold(plan.policy, reason))
 
 
-def candidate_value(plan: RolloutPlan, found: EvaluationAnswer, low: float) -> CandidateValue:
-    """Return the value of the candidate of a rollout, from the evaluation of its two policies. low:
-    the low end of the range of rewards."""
+def challenger_value(plan: RolloutPlan, found: EvaluationAnswer, low: float) -> ChallengerValue:
+    """Return the value of the challenger of a rollout, from the evaluation of its two policies.
+    low: the low end of the range of rewards."""
     by_name = {each.policy: each for each in found.policies}
     own, baseline = by_name[plan.policy], by_name[plan.baseline]
     value, of_baseline = _estimated(own), _estimated(baseline)
-    known = CandidateValue(
+    known = ChallengerValue(
         sentence="",
         decisions=found.decisions,
         own=value,
