@@ -7,7 +7,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from service.analysis.challenger_value import challenger_request
 from service.analysis.checkpoints import NOWHERE, Checkpoints, temporary_folder
+from service.analysis.evaluate import evaluate
+from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.jobs import Jobs
 from service.analysis.rollouts import RolloutLooks, look_at_rollouts
 from service.analysis.running import EvaluationWorker
@@ -43,6 +46,7 @@ from service.settle.settlement import Settlements
 from service.state.events import STARTED_BY
 from service.state.fold import State
 from service.state.footprint import footprint_of
+from service.state.rollout import RolloutPlan
 from service.telemetry.history import History
 from service.telemetry.metrics import Telemetry
 
@@ -195,6 +199,12 @@ def assemble(
             return await look_at_rollouts(store, state.name)
         return await verdicts.rollouts(state)
 
+    async def compare(state: State, plan: RolloutPlan) -> EvaluationAnswer:
+        request = challenger_request(state.name, plan)
+        if settings.store.startswith("memory"):
+            return await evaluate(store, request)
+        return await verdicts.compared(state, request)
+
     return Services(
         settings,
         Lifecycle(),
@@ -209,7 +219,7 @@ def assemble(
         settlements,
         Expiry(log, store, settlements, settings.expiry_seconds),
         admin,
-        Rollouts(admin, log, look, telemetry),
+        Rollouts(admin, log, look, compare, telemetry),
         Retention(log, store, settings, telemetry),
         SizeMeter(log, store, telemetry),
         Eraser(log, store, sealer, telemetry, kept),

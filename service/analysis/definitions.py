@@ -1,7 +1,7 @@
 """What an experiment was over its log: its definitions, and since when each policy is as it is."""
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import isclose
 from typing import Any
@@ -189,6 +189,20 @@ class Definitions:
                 starts[name] = reset
         return starts
 
+    def unchanged_since(self, policies: Collection[str]) -> int:
+        """Return the position since when policies are as they are now, under the same features and
+        reward rules and without a reset, whatever their traffic was: shadows may have become live
+        since."""
+        latest = self._held[-1]
+        position, now = latest.position, _apart_from_traffic(latest, policies)
+        for each in reversed(self._held):
+            if _apart_from_traffic(each, policies) != now:
+                break
+            position = each.position
+        return max(
+            [position, *(start.position for name, start in self._resets if name in policies)]
+        )
+
     def mixed_since(self, apart: str) -> int:
         """Return the position since when all policies but one have the shares that they have now,
         beside each other. apart: the name of that one."""
@@ -215,6 +229,15 @@ class Definitions:
             }
             before = {**now}
         return starts
+
+
+def _apart_from_traffic(held: DefinitionSpan, policies: Collection[str]) -> tuple[object, ...]:
+    """Return what a definition says of policies, but for their traffic and whose rewards they learn
+    from."""
+    common = {"share": 0.0, "shadow": False, "fold": True, "learns_from": "own"}
+    known = held.definition.policies
+    settings = [known[name].model_copy(update=common) for name in policies if name in known]
+    return held.schema_version, held.definition.reward, settings
 
 
 def _mix(definition: Definition, apart: str) -> dict[str, float]:

@@ -179,14 +179,28 @@ def estimate(log: Logged, confidence: float = 0.95) -> dict[str, EstimateAnswer]
 def uplift(log: Logged, confidence: float) -> tuple[float, Interval]:
     """Estimate how much more the target would have earned a decision than the log did: doubly
     robust, with the adjusted interval of the difference in each decision."""
+    # A decision that the target would not have made still weighs as one of the log.
+    return _more(log, log.reward, np.ones_like(log.reward), confidence)
+
+
+def difference(log: Logged, other: Logged, confidence: float) -> tuple[float, Interval]:
+    """Estimate how much more the target would have earned a decision than another one, as `uplift`
+    does. other: the same rows, with the other target."""
+    return _more(log, doubly_robust(other).top, other.weight, confidence)
+
+
+def _more(
+    log: Logged, less: Array, weight_of_less: Array, confidence: float
+) -> tuple[float, Interval]:
+    """Estimate the target's mean less another one. less: its term in each row."""
     terms = doubly_robust(log)
-    top, bottom, weight = grouped(log.group, terms.top - log.reward, terms.bottom, log.weight)
+    top, bottom, weight, other = grouped(
+        log.group, terms.top - less, terms.bottom, log.weight, weight_of_less
+    )
     low, high = _rewards_seen(log)
     span = high - low
-    # A decision that the target would not have made still weighs as one of the log.
-    weight = np.maximum(weight, bottom)
-    interval = adjusted(top, bottom, weight, (-span, span), confidence)
-    return terms.value - float(log.reward.mean()), interval
+    interval = adjusted(top, bottom, np.maximum(weight, other), (-span, span), confidence)
+    return terms.value - float(less.mean()), interval
 
 
 def _rewards_seen(log: Logged) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.analysis.columns import Columns
-from service.analysis.estimators import direct, estimate, uplift
+from service.analysis.estimators import difference, direct, estimate, uplift
 from service.analysis.evaluation_answer import EvaluationAnswer, LoggedValue, PolicyEvaluation
 from service.analysis.evaluation_report import sentence
 from service.analysis.history import REPEATED, read_history
@@ -62,6 +62,8 @@ async def evaluate(
         half = len(selected(history, selection)) // 2
         selection = replace(selection, newest=max(half, 1))
     chosen = selected(history, selection)
+    if request.against is not None:
+        chosen = chosen.since(history.definitions.unchanged_since(policies))
     by_start = _by_start(policies, chosen.starts, anytime=request.shadows)
     chosen = chosen.since(min(by_start))
     own = request.own or selection.logged_by is not None
@@ -96,6 +98,8 @@ async def evaluate(
         for some in by_start.values()
         for policy in some.policies
     ]
+    if request.against is not None:
+        values = _compared(values, columns, request.against, range_, request.confidence)
     repeats = Counter({REPEATED: max(some.repeats for some in by_start.values())})
     left_out = dict((chosen.left_out + walk.left_out + repeats).most_common())
     return _answer(name, request, columns, values, range_, len(chosen.erased), left_out)
@@ -170,6 +174,27 @@ def _by_start(
     return {start: Columns(names, anytime=True) for start, names in found.items()}
 
 
+def _compared(
+    values: Sequence[PolicyEvaluation],
+    columns: Columns,
+    against: str,
+    range_: Range,
+    confidence: float,
+) -> list[PolicyEvaluation]:
+    """Add how much more each would have earned than one of them, where the log can tell both."""
+    told = {each.policy for each in values if each.estimates}
+    if against not in told:
+        return [*values]
+    other, found = columns.logged(against, range_), list[PolicyEvaluation]()
+    for each in values:
+        if each.policy in told - {against}:
+            log = columns.logged(each.policy, range_)
+            more, interval = difference(log, other, confidence)
+            each = each.model_copy(update={"difference": more, "difference_interval": interval})
+        found.append(each)
+    return found
+
+
 def ranked(values: Iterable[PolicyEvaluation]) -> list[PolicyEvaluation]:
     """Rank policies, the best first: by the doubly robust estimate, or shadows, which may have
     other decisions, by what they surely earn over the log. Those without an estimate come last."""
@@ -218,6 +243,8 @@ def _value(
         direct_method=None if refused else direct(log).value,
         uplift=over,
         uplift_interval=interval,
+        difference=None,
+        difference_interval=None,
         anytime_interval=anytime_interval,
         uplift_anytime=uplift_anytime,
     )

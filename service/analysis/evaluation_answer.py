@@ -57,6 +57,11 @@ class PolicyEvaluation(BaseModel):
         description="What it would have earned more than the log, by dr. Null where refused."
     )
     uplift_interval: IntervalEnds | None
+    difference: float | None = Field(
+        description="What it would have earned more than its baseline, by dr. Null but for the "
+        "forecast of a rollout."
+    )
+    difference_interval: IntervalEnds | None
     anytime_interval: IntervalEnds | None = Field(
         description="Interval of dr that holds at all times at once. Null but for shadows."
     )

@@ -94,6 +94,8 @@ def _of_learning(policy: str, request: EvaluationRequest) -> str:
         return f"{nothing}: choose later decisions, or do not freeze it"
     if policy in request.definitions:
         return f"{nothing}: no reward came before the last of these decisions"
+    if request.against is not None:
+        return f"{nothing}: let it learn as a shadow first (`shadow = true`)"
     if request.shadows:
         return f"{nothing}: no reward has come yet, or its `learning` is false"
     return (

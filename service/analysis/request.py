@@ -43,6 +43,8 @@ class EvaluationRequest:
     rules         which the policies are to keep beside, or in place of, those of the experiment, by
                   name; None: without the rule of this name
     freeze        as they stood before the first of the decisions; else each as it learned
+    against       the one of `policies` that the others are compared with, over the decisions since
+                  all are as they are
     own           weights by the propensity of the assigned policy alone
     first_slot    of a slate, what its first slot earns; else slates are refused
     """
@@ -54,6 +56,7 @@ class EvaluationRequest:
     rules: Mapping[str, RuleFields | None] = field(default_factory=dict)
     selection: Selection = field(default_factory=Selection)
     freeze: bool = False
+    against: str | None = None
     own: bool = False
     first_slot: bool = False
     confidence: float = 0.95

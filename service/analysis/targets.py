@@ -1,9 +1,10 @@
-"""The policies that are evaluated: live ones, and definitions that never ran, shadows among them.
+"""The policies that are evaluated: live ones, shadows, and definitions that never ran.
 
-Both are part of the fold. A definition is put into every `ExperimentDefined` on the way, with no
-share of the traffic: it meets the features, arms and erasures of the log as a live policy does, and
-learns from every policy's rewards in log order. So is the guess of the reward that doubly robust
-estimates start from: a ridge regression.
+All are part of the fold. A definition is put into every `ExperimentDefined` on the way as a shadow:
+it meets the features, arms and erasures of the log as a live policy does, and learns from every
+policy's rewards in log order. So is a shadow of the experiment, which then learns from what came
+before it, too; and the guess of the reward that doubly robust estimates start from: a ridge
+regression.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,14 @@ from service.features.schema import Array, Schema
 from service.features.view import View
 from service.log.stores import Store
 from service.state.artifacts import read_artifact, read_meta, report_of
-from service.state.events import ExperimentDefined, VersionStaged
+from service.state.events import (
+    AnyEvent,
+    ChangeDetected,
+    ExperimentDefined,
+    VersionActivated,
+    VersionRejected,
+    VersionStaged,
+)
 from service.state.fold import State, changes_due, gates_due
 from service.state.learner import Learner
 from service.training import expect_torch
@@ -36,7 +44,7 @@ DefinitionJson = dict[str, Any]
 GUESS = "_guess_of_reward"
 """Name of the regression among the policies of the fold."""
 
-NO_TRAFFIC = {"share": 0.0, "learns_from": "all", "shadow": False}
+AS_SHADOW = {"share": 0.0, "shadow": True, "fold": True}
 """Settings of a policy that has no part in the traffic and learns from all of it."""
 
 MOST_CROSSED_COLUMNS = 512
@@ -66,7 +74,7 @@ def with_policies(definition: DefinitionJson, extra: Mapping[str, PolicyFields])
     Raises ConfigurationError where they are wrong, or do not fit the experiment.
     """
     own = {
-        name: {**settings, **NO_TRAFFIC} if isinstance(settings, dict) else {}
+        name: {**settings, **AS_SHADOW} if isinstance(settings, dict) else {}
         for name, settings in extra.items()
     }
     whole = {**definition, "policies": {**definition["policies"], **own}}
@@ -182,19 +190,31 @@ class ExtraPolicies:
         state.position -= 1
         state.apply(state.position + 1, self.into(event))
 
+    def concerns(self, event: AnyEvent, state: State) -> bool:
+        """Whether an event tells of the head that a shadow has in the service: here it has another,
+        which `follow` looks after."""
+        if not isinstance(
+            event, ChangeDetected | VersionStaged | VersionActivated | VersionRejected
+        ):
+            return False
+        return event.policy in self._shadows_of(state)
+
     async def follow(self, store: Store, state: State, position: int, at: float) -> None:
-        """Apply at once to those that never ran what a service logs as events: a change of the
-        world, a net whose training fell due, the end of its gate."""
+        """Apply at once to added shadows what a service logs as events: a change of the world, a
+        net whose training fell due, the end of its gate."""
+        own = self._shadows_of(state)
         for event in changes_due(state, at):
-            if event.policy in self.policies:
-                state.learners[event.policy].change(position, event, event.columns)
+            if event.policy in own:
+                own[event.policy].change(position, event, event.columns)
         for gate in gates_due(state, at):
-            if gate.policy in self.policies:
+            if gate.policy in own:
                 state.end_gate(position, gate)
-        for name in self.policies:
-            learner = state.learners.get(name)
-            if learner is not None and learner.training_due and learner.settings.learning:
+        for learner in own.values():
+            if learner.training_due:
                 await _train(store, state, learner, position, at)
+
+    def _shadows_of(self, state: State) -> dict[str, Learner]:
+        return {name: state.shadows[name] for name in self.policies if name in state.shadows}
 
 
 async def _train(store: Store, state: State, learner: Learner, position: int, at: float) -> None:
@@ -246,7 +266,7 @@ def frozen(state: State, learner: Learner) -> Learner:
 
 def guesses(state: State, context: Array, candidates: Candidates) -> Array:  # (K,)
     """Predict the reward of each candidate from earlier rewards, within the range of rewards."""
-    learner = state.learners[GUESS]
+    learner = state.shadows[GUESS]
     version = learner.active
     phi = version.encoder(learner.view.design(context[None], candidates.x))
     low, high = state.definition.reward.range

@@ -1,15 +1,15 @@
-"""Verdicts, prices of rules, rollouts and values of shadows, for a service: remembered for a while,
-since each reads the whole log."""
+"""Verdicts, prices of rules, rollouts and values of policies, for a service: remembered for a
+while, since each reads the whole log."""
 
 import asyncio
 import logging
 from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
 
 import msgspec
 
+from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.request import EvaluationRequest
 from service.analysis.rollouts import RolloutLooks, decode_looks
 from service.analysis.running import EvaluationWorker, LogQuestion
@@ -50,8 +50,14 @@ class _Fit(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Fit).decode
 
 
-_Asked = tuple[str, LogQuestion | Literal["shadows"]]
+_Asked = tuple[str, ...]
 """An experiment, and what is asked of it."""
+
+
+def _words_of(asks: EvaluationRequest | LogQuestion) -> tuple[str, ...]:
+    if not isinstance(asks, EvaluationRequest):
+        return (asks,)
+    return ("shadows",) if asks.policies is None else ("compared", *asks.policies)
 
 
 class Verdicts:
@@ -82,11 +88,17 @@ class Verdicts:
         request = EvaluationRequest(state.name, shadows=True)
         return await self._answer(state, self._shadows, request)
 
+    async def compared(self, state: State, request: EvaluationRequest) -> EvaluationAnswer:
+        """Return the evaluation of policies against one of them. Raises as `Worker.run`."""
+        return EvaluationAnswer.model_validate_json(
+            await self._answer(state, self._shadows, request)
+        )
+
     async def _answer(
         self, state: State, worker: EvaluationWorker, asks: EvaluationRequest | LogQuestion
     ) -> bytes:
         clock = self._telemetry.clock
-        key: _Asked = state.name, "shadows" if isinstance(asks, EvaluationRequest) else asks
+        key = state.name, *_words_of(asks)
         async with self._asking[key]:
             kept, began = self._kept.get(key), clock.monotonic()
             if kept is None or kept.revision != state.revision or kept.until < began:
@@ -137,7 +149,7 @@ def _changes(definition: Definition, asks: EvaluationRequest | LogQuestion) -> b
         case "rules":
             timed = any(rule.timed for rule in definition.rules.named.values())
             return timed or bool(definition.rules.measured)
-        case "rollouts":
-            return True
-        case _:
+        case EvaluationRequest(shadows=True):
             return bool(definition.shadows)
+        case _:
+            return True

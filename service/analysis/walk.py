@@ -197,7 +197,7 @@ class Walk:
         state = self._state
         if state is None or state.deleted:
             raise NotFound("the experiment was deleted", path="experiment")
-        if unknown := [name for name in self._policies if name not in state.learners]:
+        if unknown := [name for name in self._policies if name not in state.folded]:
             if unknown[0] in self._added.policies:
                 fault = self._added.faults.get(unknown[0], "it served before")
                 say = f"there is no policy {quoted(unknown[0])}: {fault}"
@@ -256,11 +256,11 @@ class Walk:
             yield step.position, None if step.waits else replica.state
 
     async def _fold(self, replica: Replica, position: int, event: AnyEvent) -> None:
-        """Fold an event into the replica. An erased event is skipped: heads lack it from here
-        on."""
+        """Fold an event into the replica. An erased event is skipped, since heads lack it from here
+        on; so is one of a head that an added policy does not have."""
         if isinstance(event, ExperimentDefined):
             event = self._added.into(event)
-        elif isinstance(event, Tombstone):
+        elif isinstance(event, Tombstone) or self._added.concerns(event, replica.state):
             event = Erased(at=event.at, decisions=[], positions=[])
         await replica.apply(position, event)
         if not replica.state.deleted:
@@ -270,11 +270,12 @@ class Walk:
 
     def _evaluate(self, state: State, number: int, decision: Decision) -> LoggedDecision | None:
         """Evaluate a decision; None, and counted as left out, where that cannot be done."""
-        if state.deleted or any(name not in state.learners for name in self._policies):
+        folded = state.folded
+        if state.deleted or any(name not in folded for name in self._policies):
             self.left_out[ABSENT] += 1
             return None
         if self._freeze and self._frozen is None:
-            self._frozen = {name: frozen(state, state.learners[name]) for name in self._policies}
+            self._frozen = {name: frozen(state, folded[name]) for name in self._policies}
             self._frozen_schema = state.schema_version
         if self._frozen is not None and state.schema_version != self._frozen_schema:
             self.left_out[UNFIT_FEATURES] += 1
@@ -296,7 +297,7 @@ class Walk:
         if not propensity >= LEAST_PROPENSITY:
             self.left_out[TINY_PROPENSITY if propensity > 0 else DAMAGED_ROWS] += 1
             return None
-        learners = self._frozen or state.learners
+        learners = self._frozen or folded
         targets = {name: Decider.serving(learners[name]) for name in self._policies}
         try:
             values = self._values(state, decision, context, candidates, targets, chances)

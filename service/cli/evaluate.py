@@ -1,7 +1,7 @@
 """forage evaluate: what a policy would have earned on the log."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import uvloop
 from typer import BadParameter, Option
@@ -140,7 +140,7 @@ def evaluate(
     settings = read_settings(store=store)
     logged = None if policy_logged is None else frozenset(policy_logged)
     given = {"least_effective": least_effective, "most_unsupported": most_unsupported}
-    bounds = {name: value for name, value in given.items() if value is not None}
+    bounds: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     request = EvaluationRequest(
         experiment=experiment,
         policies=policies,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ListedForecast,
         ListedGuardrail,
         ListedRollout,
+        ListedValue,
     )
 
 _ENDING = """
@@ -99,7 +100,8 @@ def forecast(
     undecided_after: DaysOption = None,
     url: ServiceUrl = None,
 ) -> int:
-    """Say how long each stage of a rollout would take, and start nothing.
+    """Say how long each stage of a rollout would take, and what the policy would have earned on the
+    log. Start nothing.
 
     Exit status: 0, or 1 where the rollout cannot end before it counts as undecided, or the service
     refuses.
@@ -110,9 +112,9 @@ def forecast(
     from service.offline.rollout_client import forecast_rollout
 
     body = _body(policy, over, stages, margin, hours, undecided_after)
-    found = forecast_rollout(experiment, body, read_settings(url=url)).forecast
-    print("\n".join(_forecast_lines(found)))
-    return int(found is not None and found.cannot_end)
+    planned = forecast_rollout(experiment, body, read_settings(url=url))
+    print("\n".join([*_forecast_lines(planned.forecast), *_value_lines(planned.value)]))
+    return int(planned.forecast is not None and planned.forecast.cannot_end)
 
 
 def start(
@@ -130,8 +132,8 @@ def start(
 ) -> int:
     """Start to roll a policy out in place of another.
 
-    What is left out is as the definition's [rollout] says. FORAGE_KEY is the key, with the scope
-    admin.
+    What is left out is as the definition's [rollout] says. Where the log says that the policy would
+    have lost more than the margin, a warning says so. FORAGE_KEY is the key, with the scope admin.
 
     Exit status: 0, or 1 where the service refuses or does not answer.
 
@@ -213,6 +215,7 @@ def _lines(rollout: "ListedRollout") -> list[str]:
     state = rollout.state.replace("_", " ")
     lines = [f"{rollout.challenger} over {rollout.baseline}: {state}, {' '.join(stages)}"]
     lines += [f"  {rollout.sentence}"] * bool(rollout.sentence)
+    lines += [f"  Warning: {rollout.warning}"] * bool(rollout.warning)
     if (seen := rollout.figures) and None not in (seen.difference, *seen.interval, seen.margin):
         low, high = seen.interval
         lines.append(
@@ -261,6 +264,17 @@ def _forecast_lines(found: "ListedForecast | None") -> list[str]:
             "or more days"
         )
     return [*aligned(rows), end]
+
+
+def _value_lines(value: "ListedValue") -> list[str]:
+    lines = ["", value.sentence]
+    if value.support is not None and value.effective_sample_size is not None:
+        lines.append(
+            f"{value.decisions:,} decisions, which tell as much as "
+            f"{value.effective_sample_size:,.0f} of its own; the log could have shown "
+            f"{100 * value.support:.3g}% of what it would show"
+        )
+    return lines
 
 
 def _duration(seconds: float | None) -> str:

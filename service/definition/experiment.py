@@ -345,6 +345,11 @@ class Definition(Model):
         return {name: policy for name, policy in self.policies.items() if not policy.shadow}
 
     @property
+    def folded(self) -> dict[str, AnyPolicy]:
+        """Return the policies that learn from each reward: all but shadows that are not to."""
+        return {name: policy for name, policy in self.policies.items() if policy.fold}
+
+    @property
     def built_in_fallback(self) -> AnyPolicy | None:
         """The policy that decides where others cannot; None: the definition names one of its
         own."""

@@ -7,6 +7,8 @@ import msgspec
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
+from service.analysis.challenger_value import ChallengerValue
+from service.analysis.evaluation_answer import IntervalEnds
 from service.analysis.rollout_forecast import RolloutForecast
 from service.definition.rollout import (
     Margin,
@@ -157,6 +159,31 @@ class RolloutForecastAnswer(BaseModel):
     )
 
 
+class ChallengerValueAnswer(BaseModel):
+    """What a policy would have earned on the log in place of its baseline: doubly robust estimates
+    over the same decisions, with intervals of 95 percent. Null: the log cannot tell."""
+
+    sentence: str = Field(
+        description="The values and what they say of the margin, or why the log cannot tell."
+    )
+    loses: bool = Field(description="The interval of the difference lies wholly below the margin.")
+    decisions: int = Field(
+        description="Decisions since both policies are as they are, the newest 10,000 at most."
+    )
+    value: Figure = Field(description="Reward that a decision of the policy would have brought.")
+    interval: IntervalEnds | None
+    baseline_value: Figure = Field(description="The same of the baseline.")
+    baseline_interval: IntervalEnds | None
+    difference: Figure = Field(description="Policy less baseline.")
+    difference_interval: IntervalEnds | None
+    support: Figure = Field(
+        description="Share of what the policy would show that the log could have shown."
+    )
+    effective_sample_size: Figure = Field(
+        description="Decisions of the policy's own that would tell as much."
+    )
+
+
 class RolloutAnswer(BaseModel):
     policy: str
     baseline: str
@@ -182,6 +209,9 @@ class RolloutAnswer(BaseModel):
     guardrails: list[GuardrailAnswer] = Field(description="Empty once it has ended.")
     forecast: RolloutForecastAnswer | None = Field(
         description="Null: it has ended, or the baseline has too few decisions."
+    )
+    warning: str | None = Field(
+        description="What the log says against it, in the answer to its start. Null: nothing."
     )
 
 
@@ -219,6 +249,7 @@ class RolloutPlanAnswer(BaseModel):
     forecast: RolloutForecastAnswer | None = Field(
         description="Null: the baseline has too few decisions."
     )
+    value: ChallengerValueAnswer
 
 
 @router.get(PREFIX, responses=problems(404, 503))
@@ -249,15 +280,17 @@ async def get_budget(state: StateDep, services: ServicesDep) -> BudgetAnswer:
 async def forecast_rollout(
     body: RolloutBody, state: StateDep, services: ServicesDep
 ) -> RolloutPlanAnswer:
-    """Check a rollout and forecast how long each stage will take, and start nothing."""
+    """Check a rollout, forecast how long each stage will take, say what the policy would have
+    earned on the log, and start nothing."""
     plan = body.plan(state)
-    forecast = await services.rollouts.forecast(state, plan)
+    outlook = await services.rollouts.forecast(state, plan)
     return RolloutPlanAnswer(
         policy=plan.policy,
         baseline=plan.baseline,
         stages=list(plan.stages),
         margin=plan.margin,
-        forecast=forecast and _forecast(forecast),
+        forecast=outlook.forecast and _forecast(outlook.forecast),
+        value=_value(outlook.value),
     )
 
 
@@ -327,6 +360,7 @@ def _answer(state: State, services: ServicesDep, status: RolloutStatus) -> Rollo
                 {**msgspec.structs.asdict(each), "metric": each.metric} for each in status.findings
             ],
             "forecast": status.forecast and _forecast(status.forecast),
+            "warning": status.warning or None,
         }
     )
 
@@ -336,6 +370,23 @@ def _budget_answer(status: BudgetStatus) -> BudgetAnswer:
     known = {name: _figure(value) for name, value in reading.items()}
     own = {**known, **msgspec.structs.asdict(budget), "sentence": status.sentence}
     return BudgetAnswer.model_validate(own)
+
+
+def _value(found: ChallengerValue) -> ChallengerValueAnswer:
+    own, baseline, difference = found.own, found.baseline, found.difference
+    return ChallengerValueAnswer(
+        sentence=found.sentence,
+        loses=found.loses,
+        decisions=found.decisions,
+        value=own and own.value,
+        interval=own and own.interval,
+        baseline_value=baseline and baseline.value,
+        baseline_interval=baseline and baseline.interval,
+        difference=difference and difference.value,
+        difference_interval=difference and difference.interval,
+        support=found.support,
+        effective_sample_size=found.effective,
+    )
 
 
 def _forecast(forecast: RolloutForecast) -> RolloutForecastAnswer:

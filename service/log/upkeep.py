@@ -181,7 +181,7 @@ class Upkeep:
         for event in changes_due(replica.state, now):
             self._start(replica, f"change/{event.policy}/{event.born}/{event.number}", event)
         for gate in gates_due(replica.state, now):
-            if replica.state.rolls_out(replica.state.learners[gate.policy]):
+            if replica.state.rolls_out(replica.state.folded[gate.policy]):
                 continue  # `Rollouts` starts that
             self._start(replica, gate_mark(gate.policy, gate.born, gate.version), gate)
 

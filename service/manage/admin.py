@@ -209,11 +209,11 @@ class Admin:
         fresh = await asyncio.to_thread(_folded, state.name, event)
         restarts = {
             policy: reason
-            for policy, learner in fresh.learners.items()
-            if (kept := state.learners.get(policy)) and (reason := obstacle(kept, learner))
+            for policy, learner in fresh.folded.items()
+            if (kept := state.folded.get(policy)) and (reason := obstacle(kept, learner))
         }
         if not created:
-            restarts |= _moved_aside(state.definition, definition)
+            restarts |= _unfolded(state.definition, definition)
         return DefinitionPlan(state, created, event, definition, restarts, changes)
 
     async def share(
@@ -259,7 +259,7 @@ class Admin:
 
         Raises NotFound, PreconditionFailed, or Conflict where a definition came between.
         """
-        find(state, policy)
+        find_folded(state, policy)
         self.check_revision(state, if_match)
         expect_no_rollout(state, policy, "what it has learned")
         event = PolicyReset(
@@ -387,7 +387,7 @@ class Admin:
         Returns its number. Raises NotFound, Invalid where it does not fit the policy, Conflict
         where it was made for another head or version than the next, or lacks too many events.
         """
-        learner = find(state, policy)
+        learner = find_folded(state, policy)
         x = await rows_of(self._store, state)
         try:
             version, meta = await asyncio.to_thread(_judged, learner, artifact, x)
@@ -423,7 +423,7 @@ class Admin:
         Returns its number. Raises NotFound, or Conflict where the version serves, where its
         artifact or the beginning of the log is gone, or where it saw other columns.
         """
-        learner = find(state, policy)
+        learner = find_folded(state, policy)
         version = await self._regrown(state, learner, number)
         artifact = await asyncio.to_thread(pack_artifact, *learner.describe(version))
         return await self._append_version(state, learner, version, artifact, by, of=number)
@@ -568,14 +568,14 @@ def _expect_comparable(state: State, definition: Definition) -> None:
             expect_no_rollout(state, rollout.policy, "the segments that it is judged in")
 
 
-def _moved_aside(before: Definition, after: Definition) -> dict[str, str]:
-    """Policies that become shadows or were shadows, and what that does to what they learned."""
-    to_shadow = "a shadow learns from the log, and loses the head of the policy that it was"
-    to_policy = "a shadow has no head that a policy which serves could go on with"
+def _unfolded(before: Definition, after: Definition) -> dict[str, str]:
+    """Return the policies that lose their heads or had none, as `fold` says."""
+    loses = "a shadow with fold = false has no head, and it loses the one that it has"
+    had_none = "a shadow with fold = false has no head that it could go on with"
     return {
-        name: to_shadow if policy.shadow else to_policy
+        name: had_none if policy.fold else loses
         for name, policy in after.policies.items()
-        if name in before.policies and before.policies[name].shadow != policy.shadow
+        if name in before.policies and before.policies[name].fold != policy.fold
     }
 
 
@@ -655,8 +655,13 @@ def expect_listed(state: State, arm: str) -> None:
 
 
 def find(state: State, policy: str) -> Learner:
-    """Find a policy's learner. Raises NotFound."""
+    """Find the learner of a policy that can decide. Raises NotFound."""
     learner = state.learners.get(policy)
     if learner is None:
         raise no_policy(state, policy)
     return learner
+
+
+def find_folded(state: State, policy: str) -> Learner:
+    """Find the learner of a policy or of a shadow. Raises NotFound."""
+    return state.shadows[policy] if policy in state.shadows else find(state, policy)

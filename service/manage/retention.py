@@ -220,7 +220,7 @@ class Retention:
 def _needed(state: State) -> Iterator[int]:
     """Positions beyond which events must not be trimmed for trainings, which read all that was
     settled since a head was born."""
-    for learner in state.learners.values():
+    for learner in state.folded.values():
         net = learner.policy.net
         if net is not None and not (net.alone and learner.active.number):
             yield max(learner.born_at - 1, 0)

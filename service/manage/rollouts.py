@@ -2,18 +2,28 @@
 what is known of them."""
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from math import inf, nan
 
 from msgspec import convert
 from msgspec.structs import replace
 
+from service.analysis.challenger_value import ChallengerValue, challenger_value, unvalued
+from service.analysis.evaluation_answer import EvaluationAnswer
 from service.analysis.rollout_forecast import RolloutForecast, RolloutTraffic, rollout_forecast
 from service.analysis.rollouts import PolicyTraffic, RolloutLook, RolloutLooks
-from service.errors import Conflict, Invalid, NotFound, Refused, StoreError
+from service.errors import (
+    ConfigurationError,
+    Conflict,
+    Invalid,
+    NotFound,
+    ProcessEnded,
+    Refused,
+    StoreError,
+)
 from service.log.log import Log
 from service.log.stores.base import Append, MarkConflict
 from service.log.upkeep import gate_mark
@@ -66,8 +76,16 @@ RECENT_SECONDS, LOOK_PATIENCE_SECONDS = 120.0, 3.0
 """Age, in seconds, up to which a look is recent enough for a person's step, and the longest that a
 step waits for another."""
 
+FORECAST_VALUE_SECONDS, START_VALUE_SECONDS = 20.0, 10.0
+"""The longest, in seconds, that a forecast, and the answer of a start, wait for the value of the
+challenger."""
+
 RolloutLooker = Callable[[State], Awaitable[RolloutLooks]]
 """Looks at the rollouts of an experiment. Raises Refused or StoreError where that fails."""
+
+ChallengerComparer = Callable[[State, RolloutPlan], Awaitable[EvaluationAnswer]]
+"""Evaluates the two policies of a rollout on the log. Raises Refused, StoreError, ProcessEnded or
+ConfigurationError where that fails."""
 
 PersonStep = Callable[[Rollout, RolloutReading, float], RolloutStep]
 
@@ -83,7 +101,7 @@ NO_LOOK = RolloutLook(0, NO_READING, nan, nan, nan)
 """What is known of a rollout whose log could not be read, or was not yet."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class RolloutStatus:
     """A rollout and what is known of it.
 
@@ -91,6 +109,7 @@ class RolloutStatus:
     findings   of its guardrails; none once it has ended
     sentence   where it stands
     forecast   None: there is no traffic to forecast from, or it has ended
+    warning    what the log says against a rollout that has just been started
     """
 
     rollout: Rollout
@@ -98,9 +117,21 @@ class RolloutStatus:
     findings: Sequence[Finding]
     sentence: str
     forecast: RolloutForecast | None
+    warning: str = ""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
+class RolloutOutlook:
+    """What a rollout that could be started would take, and what its challenger would have earned.
+
+    forecast   None: too few decisions of its baseline are settled
+    """
+
+    forecast: RolloutForecast | None
+    value: ChallengerValue
+
+
+@dataclasses.dataclass(frozen=True)
 class BudgetStatus:
     """A loss budget, what the log says of it, and where it stands in words."""
 
@@ -120,21 +151,51 @@ class Rollouts:
     may hold a rollout or take it back by them.
     """
 
-    def __init__(self, admin: Admin, log: Log, look: RolloutLooker, telemetry: Telemetry) -> None:
-        self._admin, self._log, self._look, self._telemetry = admin, log, look, telemetry
+    def __init__(
+        self,
+        admin: Admin,
+        log: Log,
+        look: RolloutLooker,
+        compare: ChallengerComparer,
+        telemetry: Telemetry,
+    ) -> None:
+        self._admin, self._log, self._look, self._compare = admin, log, look, compare
+        self._telemetry = telemetry
         self._latest = dict[str, tuple[float, RolloutLooks]]()
 
     # -- people --------------------------------------------------------------------------------
 
-    async def forecast(self, state: State, plan: RolloutPlan) -> RolloutForecast | None:
-        """Forecast a rollout that could be started. None: too few decisions of its baseline are
-        settled. Raises as `check`, or as a look."""
+    async def forecast(self, state: State, plan: RolloutPlan) -> RolloutOutlook:
+        """Forecast a rollout that could be started. Raises as `check`, or as a look."""
         self.check(state, plan)
-        return await _forecast(plan, await self._look(state))
+        value = self._begin_value(state, plan)
+        forecast = await _forecast(plan, await self._look(state))
+        return RolloutOutlook(forecast, await _in_time(value, plan, FORECAST_VALUE_SECONDS))
+
+    def _begin_value(self, state: State, plan: RolloutPlan) -> asyncio.Future[ChallengerValue]:
+        """Begin to value a challenger. It goes on where nobody waits for it any more, and the next
+        one who asks has the answer."""
+        found: asyncio.Future[ChallengerValue] = asyncio.get_running_loop().create_future()
+
+        async def fill() -> None:
+            found.set_result(await self._value(state, plan))
+
+        self._log.background.spawn(fill())
+        return found
+
+    async def _value(self, state: State, plan: RolloutPlan) -> ChallengerValue:
+        """Value a challenger on the log, or say why that cannot be done."""
+        low, _ = state.definition.reward.limits
+        try:
+            return challenger_value(plan, await self._compare(state, plan), low)
+        except (Refused, StoreError, ProcessEnded, ConfigurationError) as fault:
+            return unvalued(plan, fault.detail if isinstance(fault, Refused) else str(fault))
 
     @staticmethod
     def check(state: State, plan: RolloutPlan) -> None:
         """Check a rollout that is to be started. Raises NotFound, Invalid, or Conflict."""
+        if plan.policy in state.definition.shadows:
+            raise Conflict(_of_shadow(state, plan.policy))
         for name in (plan.policy, plan.baseline):
             find(state, name)
             expect_no_rollout(state, name, "a part of its traffic")
@@ -169,10 +230,12 @@ class Rollouts:
         if_match: int | None = None,
         reason: str = "",
     ) -> RolloutStatus:
-        """Start a rollout at its first stage; where it stands. Raises as `check`,
-        PreconditionFailed, or Conflict where another revision came between."""
+        """Start a rollout at its first stage; where it stands, with a warning where the log says
+        that the challenger loses, and can say so soon. Raises as `check`, PreconditionFailed, or
+        Conflict where another revision came between."""
         self._admin.check_revision(state, if_match)
         self.check(state, plan)
+        valued = self._begin_value(state, plan)
         event = RolloutStarted(
             at=self._log.clock.now(state),
             by=by,
@@ -181,8 +244,11 @@ class Rollouts:
             reason=reason,
         )
         await self._admin.append_revision(state, event, f"rollout of {plan.policy} started")
-        looks = await self._look_soon(state)
-        return await self._status(state, found(state, plan.policy), looks)
+        looks, value = await asyncio.gather(
+            self._look_soon(state), _in_time(valued, plan, START_VALUE_SECONDS)
+        )
+        status = await self._status(state, found(state, plan.policy), looks)
+        return dataclasses.replace(status, warning=value.sentence if value.loses else "")
 
     async def step(
         self,
@@ -430,6 +496,27 @@ def plan_of(state: State, **given: object) -> RolloutPlan:
     return convert(
         {**state.definition.rollout.model_dump(exclude={"guardrails"}), **given}, RolloutPlan
     )
+
+
+def _of_shadow(state: State, policy: str) -> str:
+    """Say how a shadow can be rolled out."""
+    keeps = "it keeps what it learned"
+    if policy not in state.shadows:
+        keeps = "it starts from nothing, since its fold is false"
+    return (
+        f"{quoted(policy)} is a shadow, which decides nothing: set shadow = false and share = 0 "
+        f"first ({keeps})"
+    )
+
+
+async def _in_time(
+    value: asyncio.Future[ChallengerValue], plan: RolloutPlan, seconds: float
+) -> ChallengerValue:
+    """Wait for the value of a challenger, or say that it takes too long."""
+    done, _ = await asyncio.wait({value}, timeout=seconds)
+    if done:
+        return value.result()
+    return unvalued(plan, f"that takes longer than {seconds:g} seconds: ask again in a while")
 
 
 def _under_way(state: State) -> bool:

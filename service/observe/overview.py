@@ -16,7 +16,7 @@ from service.bandits.version import WIDE, Version
 from service.clock import SYSTEM, Clock
 from service.log.log import Log
 from service.log.stores import Store
-from service.manage.admin import find
+from service.manage.admin import find, find_folded
 from service.security.access import Grant, granted
 from service.state.decisions import series_of
 from service.state.fold import State
@@ -131,13 +131,13 @@ class Overview:
         }
 
     def _policy(self, state: State, learner: Learner) -> Figures:
-        own = state.reward_sums[learner.name]
+        own = state.reward_sums.get(learner.name, RewardTotals(state.position))
         watch = self._telemetry.decision_statistics.get((state.name, learner.name))
         sizes = self._telemetry.drift.reward_sizes(state, learner.name)
         return {
             "name": learner.name,
             "kind": learner.settings.kind,
-            "share": state.traffic.given[learner.name],
+            "share": state.traffic.given.get(learner.name, 0.0),
             "mean_reward": own.total / own.count if own.count else None,
             "mean_reward_interval": interval(own, state.definition.reward),
             "reward_warning": sizes.warning if sizes else None,
@@ -152,9 +152,9 @@ class Overview:
         }
 
     async def policies(self, state: State, policy: str | None = None) -> list[Figures]:
-        """Return the figures of one policy, or all, with the health of their heads. Raises
-        NotFound."""
-        learners = [find(state, policy)] if policy else state.learners.values()
+        """Return the figures of one policy or shadow, or of all policies that can decide, with the
+        health of their heads. Raises NotFound."""
+        learners = [find_folded(state, policy)] if policy else state.learners.values()
         counts = await self._decided(state)
         return [
             {

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from msgspec import structs
 from pydantic import BaseModel, Field
 
-from service.manage.admin import find
+from service.manage.admin import find_folded
 from service.state.fold import State
 from service.state.learner import Learner
 from service.state.reward_statistics import interval
@@ -63,7 +63,7 @@ class PolicyVersions(BaseModel):
 
 def versions_of(state: State, policy: str) -> PolicyVersions:
     """Return the versions of a policy that are kept. Raises NotFound."""
-    learner = find(state, policy)
+    learner = find_folded(state, policy)
     return PolicyVersions(
         versions=[_described(state, learner, each) for each in state.versions.of(policy)]
     )

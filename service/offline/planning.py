@@ -217,7 +217,7 @@ async def plan(
             "be rewarded (`wait_seconds` and `accept_seconds`)."
         )
     if nets := [
-        name for name, policy in definition.policies.items() if policy.policy().net is not None
+        name for name, policy in definition.folded.items() if policy.policy().net is not None
     ]:
         notes.append(
             f"Events stay as long as a net may train on them ({', '.join(nets)}): "

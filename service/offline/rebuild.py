@@ -100,13 +100,14 @@ def _chosen(state: State, policies: Sequence[str] | None) -> list[Learner]:
     """Choose the named policies, or all whose head a fold of the log makes. Raises NotFound, or
     ConfigurationError for a named one without such a head."""
     if policies is None:
-        return [each for each in state.learners.values() if _fault(each) is None]
+        return [each for each in state.folded.values() if _fault(each) is None]
+    folded = state.folded
     for name in policies:
-        if name not in state.learners:
+        if name not in folded:
             raise no_policy(state, name, "policies")
-        if fault := _fault(state.learners[name]):
+        if fault := _fault(folded[name]):
             raise ConfigurationError(f"policy {name} {fault}")
-    return [state.learners[name] for name in policies]
+    return [folded[name] for name in policies]
 
 
 def _fault(learner: Learner) -> str | None:

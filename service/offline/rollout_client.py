@@ -46,10 +46,20 @@ class ListedForecast(msgspec.Struct, frozen=True):
     cannot_end: bool
 
 
+class ListedValue(msgspec.Struct, frozen=True):
+    """What a policy would have earned on the log. None: it cannot be told."""
+
+    sentence: str
+    decisions: int
+    support: float | None
+    effective_sample_size: float | None
+
+
 class PlannedRollout(msgspec.Struct, frozen=True):
     """A rollout that could be started. forecast: None where the baseline has too few decisions."""
 
     forecast: ListedForecast | None
+    value: ListedValue
 
 
 class ListedRollout(msgspec.Struct, frozen=True):
@@ -64,6 +74,7 @@ class ListedRollout(msgspec.Struct, frozen=True):
     figures: ListedFigures | None
     guardrails: list[ListedGuardrail]
     forecast: ListedForecast | None
+    warning: str | None
 
 
 class ListedBudget(msgspec.Struct, frozen=True):

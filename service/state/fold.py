@@ -97,6 +97,8 @@ class State:
     rows         the catalogue's encoded features; a new mapping once all of them change
     changes      arms added, changed or removed since this mapping was made
     changed      the last of these, in order
+    learners     policies that can decide
+    shadows      policies that learn and decide nothing
     built_in     decides where policies cannot, and learns from every reward; None: the definition
                  names a fallback
     traffic      shares of the policies
@@ -131,6 +133,7 @@ class State:
         self.arms: dict[str, FeatureValues] = {}
         self.attributes: dict[str, FeatureValues] = {}
         self.learners: dict[str, Learner] = {}
+        self.shadows: dict[str, Learner] = {}
         self.built_in: Learner | None = None
         self.traffic: Traffic
         self.reward_sums: dict[str, RewardTotals] = {}
@@ -236,7 +239,7 @@ class State:
     def awaits(self, event: VersionStaged) -> Learner | None:
         """Return the policy that takes the version; None: a definition came between, and it is for
         another head."""
-        learner = self.learners.get(event.policy)
+        learner = self.folded.get(event.policy)
         if learner is None or (event.born, event.version) != learner.next_version:
             return None
         return learner
@@ -261,7 +264,7 @@ class State:
         elif isinstance(event, Tombstone):
             raise _erased(self.name, position)
         elif isinstance(event, Learned) and self.knows(event.schema_version):
-            outcomes = learner.outcomes(self.present(event))
+            outcomes = learner.outcomes(self.present(event), position)
             for decision, batch in version.in_order(event, outcomes):
                 version.fold(position, decision, batch)
         elif is_change_of(event, learner):
@@ -275,7 +278,8 @@ class State:
                 self._define(position, event)
             case ExperimentDeleted():
                 self.deleted, self.revision, self.examination = True, event.revision, None
-                self.learners, self.built_in, self.arms, self.attributes = {}, None, {}, {}
+                self.learners, self.shadows, self.built_in = {}, {}, None
+                self.arms, self.attributes = {}, {}
                 self.newness, self.exposure = Newness(), Exposure()
                 self.reward_sums, self.arm_reward_sums = {}, {}
                 self.versions = VersionRegistry()
@@ -387,17 +391,20 @@ class State:
             succeed(kept, fresh, position)
             return fresh
 
-        learners = {
-            name: follow(self.learners.get(name), name, settings)
-            for name, settings in definition.serving.items()
+        kept = self.folded
+        folded = {
+            name: follow(kept.get(name), name, settings)
+            for name, settings in definition.folded.items()
         }
+        learners = {name: each for name, each in folded.items() if not each.settings.shadow}
         own = definition.built_in_fallback
         self.built_in = None if own is None else follow(self.built_in, FALLBACK, own)
         traffic, before = (Traffic({}), None) if self.deleted else (self.traffic, self.definition)
         self.traffic = traffic.defined(position, definition, before)
         self.definition, self.schema, self.learners = definition, schema, learners
-        self.versions.follow(learners, Instant(position, event.at))
-        self._mark_rolled_out()
+        self.shadows = {name: each for name, each in folded.items() if name not in learners}
+        self.versions.follow(folded, Instant(position, event.at))
+        self._mark_who_learns_all(position)
         self.rulebook = RuleBook(definition)
         self.exposure.define(definition.rules)
         self.revision, self.schema_version = event.revision, event.schema_version
@@ -476,17 +483,13 @@ class State:
         self, position: int, event: PolicyReset | TrafficChanged | RolloutStarted | RolloutStepped
     ) -> None:
         self.revision = event.revision
-        if not isinstance(event, PolicyReset):
+        if isinstance(event, PolicyReset):
+            self._reset(position, event)
+        else:
             self.traffic = self.traffic.after(position, event)
             if isinstance(event, RolloutStepped):
                 self._end_rollout_of_version(position, event)
-        elif (name := event.policy) in self.learners:
-            settings = self.learners[name].settings
-            self.learners[name] = Learner(
-                self.name, name, settings, self.definition, self.schema, event.revision, position
-            )
-            self.versions.follow(self.learners, Instant(position, event.at))
-        self._mark_rolled_out()
+        self._mark_who_learns_all(position)
 
     def _end_rollout_of_version(self, position: int, event: RolloutStepped) -> None:
         """Let a version serve whose rollout is finished, or drop the one that was rolled back."""
@@ -506,10 +509,22 @@ class State:
         )
         self.end_gate(position, ended)
 
-    def _mark_rolled_out(self) -> None:
-        """Let challengers learn from every reward while their rollouts are under way."""
-        for name, learner in self.learners.items():
-            learner.rolled_out = self.traffic.is_challenger(name)
+    def _reset(self, position: int, event: PolicyReset) -> None:
+        """Start a policy anew, if it is there."""
+        name = event.policy
+        for held in (self.learners, self.shadows):
+            if name in held:
+                settings = held[name].settings
+                born = event.revision, position
+                held[name] = Learner(self.name, name, settings, self.definition, self.schema, *born)
+        self.versions.follow(self.folded, Instant(position, event.at))
+
+    def _mark_who_learns_all(self, position: int) -> None:
+        """Let shadows learn from every reward, and challengers while their rollouts are under
+        way."""
+        for name, learner in self.folded.items():
+            every = learner.settings.learns_all or self.traffic.is_challenger(name)
+            learner.learn_from(every=every, position=position)
 
     def _encode_catalogue(self) -> None:
         self.rows = {arm: self.schema.encode_arm(features) for arm, features in self.arms.items()}
@@ -547,9 +562,14 @@ class State:
         return learner.rolls_out and self.traffic.chance(learner.name) > 0
 
     @property
+    def folded(self) -> dict[str, Learner]:
+        """The policies that learn: those that can decide, and shadows."""
+        return {**self.learners, **self.shadows}
+
+    @property
     def _all_learners(self) -> list[Learner]:
         built_in = [] if self.built_in is None else [self.built_in]
-        return [*self.learners.values(), *built_in]
+        return [*self.learners.values(), *self.shadows.values(), *built_in]
 
     @property
     def current_definition(self) -> Definition:
@@ -649,7 +669,7 @@ class State:
 
     def end_gate(self, position: int, event: VersionActivated | VersionRejected) -> None:
         """Let the challenger that the event names serve, or drop it."""
-        learner = self.learners.get(event.policy)
+        learner = self.folded.get(event.policy)
         if learner is None or (challenger := learner.challenger) is None:
             return
         if (event.born, event.version) != (learner.born, challenger.version.number):
@@ -671,7 +691,7 @@ class State:
         goes on. digest: of the last event."""
         arrays: dict[str, Stored] = {}
         learners = {}
-        for index, (name, learner) in enumerate(self.learners.items()):
+        for index, (name, learner) in enumerate(self.folded.items()):
             learners[name], own = learner.dump()
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
         built_in: Meta | None = None
@@ -741,15 +761,15 @@ class State:
                 ),
             )
             state.traffic = Traffic.restore(meta["traffic"])
-            state._mark_rolled_out()
             state.arms, state.attributes = meta["arms"], meta["attributes"]
             state._encode_catalogue()
             state.newness = Newness.restore(meta["came"], meta["settled"])
             state.exposure.restore(meta["exposure"])
             if state.built_in is not None:
                 state.built_in.load(meta["built_in"], part(arrays, f"{FALLBACK}."))
-            for index, name in enumerate(meta["learners"]):
-                state.learners[name].load(meta["learners"][name], part(arrays, f"{index}."))
+            for index, (name, told) in enumerate(meta["learners"].items()):
+                state.folded[name].load(told, part(arrays, f"{index}."))
+            for index, name in enumerate(state.learners):
                 by_arm = part(arrays, f"arms.{index}.")
                 state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
         state.reward_sums = {name: RewardTotals(**tally) for name, tally in meta["tallies"].items()}
@@ -795,7 +815,7 @@ def is_change_of(event: AnyEvent, learner: Learner) -> TypeGuard[ChangeDetected]
 def changes_due(state: State, at: float) -> list[ChangeDetected]:
     """Events to log for policies whose residuals say that the world has changed."""
     due = []
-    for learner in state.learners.values():
+    for learner in state.folded.values():
         detector = learner.detector if learner.settings.learning else None
         if detector is not None and (alarm := detector.alarm):
             column, since = alarm
@@ -817,7 +837,7 @@ def changes_due(state: State, at: float) -> list[ChangeDetected]:
 def gates_due(state: State, at: float) -> list[VersionActivated | VersionRejected]:
     """Events to log for policies whose challenger is to serve, or to go."""
     due = list[VersionActivated | VersionRejected]()
-    for learner in state.learners.values():
+    for learner in state.folded.values():
         outcome, challenger = learner.gate_outcome, learner.challenger
         if challenger is not None and outcome is not None:
             number, seen = challenger.version.number, learner.gate_figures

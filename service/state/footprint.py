@@ -42,7 +42,7 @@ def footprint(
     )
     raw += sum(STRING if kind == "text" else VALUE for kind in definition.attributes.values())
     found = {"arms": arms * (ARM + raw + 3 * NUMBER * schema.arm.width)}
-    policies = {f"policies.{name}": policy for name, policy in definition.serving.items()}
+    policies = {f"policies.{name}": policy for name, policy in definition.folded.items()}
     if definition.built_in_fallback is not None:
         policies[FALLBACK] = definition.built_in_fallback
     for path, policy in policies.items():
@@ -95,7 +95,7 @@ def twins_of(state: State) -> list[str]:
 
 
 def _heads(state: State) -> dict[str, Head]:
-    heads = {name: learner.active.head for name, learner in state.learners.items()}
+    heads = {name: learner.active.head for name, learner in state.folded.items()}
     return {name: head for name, head in heads.items() if head is not None}
 
 

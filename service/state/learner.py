@@ -1,5 +1,6 @@
 """A policy at work: its versions, which score and learn."""
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -64,7 +65,8 @@ class Learner:
     trained_on    rewards that the last training read, also that of a version that was rejected
     changes       number of detected changes of the world
     retrain       rewards at which a training falls due because of the last change
-    rolled_out    it takes over traffic in a rollout, and learns from every reward meanwhile
+    turns         log positions after which it learns from every reward, and from its own alone, by
+                  turns
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Learner:
         self.detector = self._new_detector() if watched else None
         self.changes = 0
         self.retrain: int | None = None
-        self.rolled_out = False
+        self.turns = [begins] if settings.learns_all else list[int]()
 
     def _new_detector(self) -> Detector:
         view = self._view
@@ -264,17 +266,21 @@ class Learner:
 
     # -- learn ---------------------------------------------------------------------------------
 
-    def learns_from(self, policy: str, rolled_out: bool | None = None) -> bool:
-        """Whether it learns from the rewards of a policy's decisions. rolled_out: as it was then;
-        None: as it is now."""
-        if policy == self.name or self.settings.learns_from == "all":
-            return True
-        return self.rolled_out if rolled_out is None else rolled_out
+    def learn_from(self, *, every: bool, position: int) -> None:
+        """Learn from every reward, or from its own alone, after a position of the log."""
+        if every != len(self.turns) % 2:
+            self.turns.append(position)
 
-    def outcomes(self, event: Learned, rolled_out: bool | None = None) -> list[Outcome]:
+    def learns_from(self, policy: str, position: int | None = None) -> bool:
+        """Whether it learns from the rewards of a policy's decisions. position: of the event that
+        settled them; None: the next one."""
+        turns = len(self.turns) if position is None else bisect_left(self.turns, position)
+        return policy == self.name or turns % 2 == 1
+
+    def outcomes(self, event: Learned, position: int | None = None) -> list[Outcome]:
         """Return what this policy learns from an event. An arm outside the catalogue gets no head
-        of its own. rolled_out: as `learns_from` takes it."""
-        if not self.learns_from(event.policy, rolled_out):
+        of its own. position: as `learns_from` takes it."""
+        if not self.learns_from(event.policy, position):
             return []
         found = event.settled
         if not (self.policy.per_arm and any(one.inline for one in found)):
@@ -520,6 +526,7 @@ class Learner:
             "numbered": self.numbered,
             "trained_on": self.trained_on,
             "history": self.history,
+            "turns": self.turns,
         }, arrays
 
     def load(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
@@ -527,6 +534,7 @@ class Learner:
         self.births, self.born_at = list(meta["births"]), int(meta["born_at"])
         self.rewards, self.changes = int(meta["rewards"]), int(meta["changes"])
         self.retrain, self.history = meta["retrain"], list(meta["history"])
+        self.turns = list(meta["turns"])
         self.numbered, self.trained_on = int(meta["numbered"]), int(meta["trained_on"])
         names, tries = unpack_names(arrays["tried"]), arrays["tries"].tolist()
         self.tries = dict(zip(names, tries, strict=True))

@@ -16,13 +16,10 @@ from service.state.events import (
     Learned,
     Outcome,
     PolicyReset,
-    RolloutStarted,
-    RolloutStepped,
     Tombstone,
 )
 from service.state.fold import State, is_change_of
 from service.state.learner import Learner
-from service.state.rollout import ENDED
 
 BIRTHS = (ExperimentDefined, PolicyReset)
 """Events from which on a policy's head holds what was settled, where they have its revision."""
@@ -45,15 +42,14 @@ async def collect(
     """
     training: TrainingSet | None = None
     end = state.position
-    gone, rolled_out = learner.active.without if without is None else frozenset(without), False
+    gone = learner.active.without if without is None else frozenset(without)
     async for position, event in replay(store, state.name):
         if isinstance(event, BIRTHS) and event.revision == learner.births[0]:
             layout, settings = state.schema.layout, learner.settings
             order = DecisionOrder(layout) if learner.policy.in_order else None
             training = TrainingSet(Memory(layout, settings.window), order, position, gone)
         elif training is not None:
-            rolled_out = _is_rolled_out(event, learner, before=rolled_out)
-            _take(training, position, event, state, learner, rolled_out)
+            _take(training, position, event, state, learner)
         if training is not None and (
             position >= end if count is None else training.rewards >= count
         ):
@@ -63,25 +59,11 @@ async def collect(
     raise StoreUnavailable("the log ends before the rewards that it should hold")
 
 
-def _is_rolled_out(event: AnyEvent, learner: Learner, *, before: bool) -> bool:
-    """Whether a policy learns from every reward after an event, since it is rolled out."""
-    if isinstance(event, RolloutStarted) and event.plan.policy == learner.name:
-        return event.plan.version is None
-    if isinstance(event, RolloutStepped) and event.policy == learner.name:
-        return before and event.step.state not in ENDED
-    return before
-
-
 def _take(
-    training: TrainingSet,
-    position: int,
-    event: AnyEvent,
-    state: State,
-    learner: Learner,
-    rolled_out: bool,
+    training: TrainingSet, position: int, event: AnyEvent, state: State, learner: Learner
 ) -> None:
     """Take what an event says of a policy's settlements. Those that are left out count as rewards:
-    a training falls due as it would. rolled_out: as `Learner.learns_from` takes it."""
+    a training falls due as it would."""
     if isinstance(event, ChangeDetected) and is_change_of(event, learner):
         training.memory.drop(state.present_columns(event), event.since)
         training.begins = max(training.begins, event.since)
@@ -92,14 +74,14 @@ def _take(
     elif not isinstance(event, Learned | Tombstone) or not state.knows(event.schema_version):
         pass
     elif isinstance(event, Learned):
-        found = learner.outcomes(state.present(event), rolled_out)
+        found = learner.outcomes(state.present(event), position)
         fresh = sum(one.was is None for one in found)
         training.rewards += fresh
         training.left_out += fresh if event.decision in training.without else 0
         for decision, batch in _in_order(training, event, found, learner.settings.window):
             if decision not in training.without:
                 _remember(training.memory, position, decision, batch)
-    elif learner.learns_from(event.policy, rolled_out):
+    elif learner.learns_from(event.policy, position):
         unseen = event.inline if learner.policy.per_arm else 0
         training.rewards += event.rewards - unseen
 

@@ -85,7 +85,7 @@ async def _round(store: Store, replicas: Replicas, client: httpx.AsyncClient) ->
     """Train every policy that is due; how many versions were handed over."""
     handed = 0
     for state in replicas.states.values():
-        for learner in list(state.learners.values()):
+        for learner in state.folded.values():
             if learner.training_due:
                 made = await _make(store, state, learner)
                 if made is not None:
@@ -184,7 +184,7 @@ async def _bring(
     took it. It is left where it has become another policy's, or another's version came first."""
     await replicas.follow(0.0)
     known = replicas.states.get(state.name)
-    if known is not state or state.learners.get(learner.name) is not learner:
+    if known is not state or state.folded.get(learner.name) is not learner:
         return False
     if learner.challenger is not None or version.number != learner.next_version[1]:
         return False

@@ -32,9 +32,14 @@ def run(running: Serving, folder: Path, command: str, *options: str) -> Ended:
 def test_a_rollout_from_start_to_end(running: Serving, tmp_path: Path) -> None:
     assert run(running, tmp_path, "status").stdout == "shop: no rollout\n"
     told = run(running, tmp_path, "forecast", "new", "--over", "main")
-    assert (told.returncode, told.stdout) == (
+    assert (told.returncode, told.stdout.splitlines()) == (
         0,
-        "no forecast: the baseline has too few settled decisions\n",
+        [
+            "no forecast: the baseline has too few settled decisions",
+            "",
+            "The log cannot tell what 'new' would have earned: no decision was made and settled "
+            "since 'new' and 'main' are as they are.",
+        ],
     )
     begun = run(
         running, tmp_path, "start", "new", "--over", "main", "--stages", "10%,50,100",
@@ -85,6 +90,28 @@ def test_a_forecast_says_days_and_whether_it_can_end(running: Serving, tmp_path:
     assert lines[0].split("  ")[0] == "share"
     assert [line.split()[0] for line in lines[1:4]] == ["5%", "20%", "50%"]
     assert "24 hours" in lines[1]
+    assert lines[-2].startswith("On the log, 'new' would have earned ")
+    assert lines[-1] == (
+        "200 decisions, which tell as much as 200 of its own; the log could have shown 100% of "
+        "what it would show"
+    )
+
+
+def test_the_start_of_one_that_would_have_lost_warns(running: Serving, tmp_path: Path) -> None:
+    policies = {
+        "main": {"kind": "popularity", "epsilon": 0.3},
+        "new": {"kind": "random", "share": 0.0},
+    }
+    running.client.put(PATH, json={**SHOP, "policies": policies}).raise_for_status()
+    for _ in range(200):
+        chosen = running.post("/select", {"experiment": "shop"})
+        reward = float(chosen["arm"] == "kibble")
+        running.post("/reward", {"decision_id": chosen["decision_id"], "reward": reward})
+    run(running, tmp_path, "forecast", "new", "--over", "main")  # the start need not wait for it
+    told = run(running, tmp_path, "start", "new", "--over", "main")
+    warning = next(line for line in told.stdout.splitlines() if "Warning" in line)
+    assert warning.startswith("  Warning: On the log, 'new' would have earned 0.")
+    assert warning.endswith(": the loss is beyond the margin of 10 percent.")
 
 
 def test_what_is_wrong_is_said(running: Serving, tmp_path: Path) -> None:

@@ -216,6 +216,21 @@ async def test_what_is_named_is_found_by_key_by_unit_and_by_time(services: Servi
     } - await of(*[Condition(unit=f"visitor {turn}") for turn in range(2, TURNS)])
 
 
+def test_the_head_of_a_shadow_is_rebuilt_as_well(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/forage.db"
+
+    async def scenario(services: Services) -> list[tuple[str, int, int]]:
+        definition = shop(random={"kind": "random"}, dark={"kind": "linucb", "shadow": True})
+        await services.admin.define("shop", Definition.model_validate(definition), "")
+        for envelope in (PAGE, Envelope(caller="backend"), PAGE):
+            answer = await services.selector.select(SelectRequest({"pet": "cat"}), envelope)
+            await services.settlements.reward(RewardRequest(answer.token, reward=1.0))
+        found = await rebuild_store(url, None, None, [Condition(key="page")], [SECRET])
+        return [(each.policy, each.settlements, each.left_out) for each in found]
+
+    assert over(open_store(url), scenario) == [("dark", 1, 2)]
+
+
 def test_what_has_no_head_to_learn_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/forage.db"
 

@@ -19,18 +19,12 @@ from service.analysis.running import (
 from service.definition.experiment import load_definition
 from service.errors import ProcessEnded, StoreUnavailable
 from tests.support.clock import VirtualClock
+from tests.support.evaluated import NOTHING_TOLD
 from tests.support.keys import Keys
 from tests.support.service import SHOP, Json, Wire, expect_problem, paths, serving
 
 PATH = "/experiments/shop/evaluations"
-ANSWER: Json = {
-    "experiment": "shop", "sentence": "Nothing can be told.", "decisions": 0, "since": None,
-    "until": None, "frozen": False, "shadows": False, "metric": "reward_per_decision",
-    "confidence": 0.95, "logged": {"value": None, "interval": None}, "logged_by": {},
-    "earned_by": {}, "slates": 0, "shortlists": 0, "without_probabilities": 0, "erased": 0,
-    "left_out": {}, "policies": [],
-}  # fmt: skip
-DONE = AnswerLine(msgspec.Raw(msgspec.json.encode(ANSWER)))
+DONE = AnswerLine(msgspec.Raw(msgspec.json.encode(NOTHING_TOLD)))
 
 
 class Held(EvaluationWorker):
@@ -103,7 +97,7 @@ def test_a_job_waits_runs_and_has_a_result(wire: Wire, worker: Held, clock: Virt
     worker.finish()
     wire.sleep(5.0)
     done = job(wire, first)
-    assert (done["state"], done["result"], done["problem"]) == ("done", ANSWER, None)
+    assert (done["state"], done["result"], done["problem"]) == ("done", NOTHING_TOLD, None)
     assert done["seconds"] == pytest.approx(30.0, abs=0.1)
     assert job(wire, second)["state"] == "running"
 

@@ -197,10 +197,12 @@ def test_rows_that_are_damaged_or_never_settle_do_not_hold_trimming_up(
         assert kept(store)[1] == 0
 
 
-def test_what_a_training_reads_stays(clock: VirtualClock) -> None:
-    """A policy with a net is trained on all rewards since its head was born."""
+@pytest.mark.parametrize("shadow", [False, True])
+def test_what_a_training_reads_stays(clock: VirtualClock, shadow: bool) -> None:
+    """A policy with a net is trained on all rewards since its head was born; so is a shadow."""
     store = MemoryStore()
     net = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "share": 0.0}
+    net |= {"shadow": shadow}
     with serving(store, retention_days=1.0, clock=clock) as wire:
         wire.redefine(reward=SHORT)
         wire.teach(4)

@@ -7,6 +7,9 @@ import pytest
 from service.analysis.policies import chosen_policies
 from service.analysis.request import EvaluationRequest, Selection
 from service.errors import Invalid
+from service.log.stores.memory import MemoryStore
+from service.offline.audit import Audit
+from tests.support.clock import run_virtual
 from tests.support.evaluated import estimates
 from tests.support.service import Json, Wire, expect_problem, paths, serving
 from tests.unit.folding import shop
@@ -108,17 +111,59 @@ def test_a_shadow_decides_nothing() -> None:
         assert wire.get(EXPERIMENT).json()["definition"]["policies"]["idea"]["shadow"] is True
 
 
-def test_a_dry_run_says_that_a_policy_and_a_shadow_do_not_share_a_head() -> None:
+def test_a_shadow_that_becomes_live_goes_on_with_what_it_learned(store: MemoryStore) -> None:
+    """By its own route, with a restart in between; and so does a live one that becomes a shadow."""
+    idea = f"{EXPERIMENT}/policies/idea"
+    with serving(store) as wire:
+        define(wire, idea=SHADOW)
+        visits(wire, 12)
+        before = wire.policy("idea")
+        assert (before["rewards"], before["share"], before["decisions"]) == (12, 0, 0)
+    with serving(store) as wire:
+        assert wire.policy("idea")["head"] == before["head"]
+        live = {"kind": "linucb", "share": 0.0}
+        plan = wire.put(f"{idea}?dry_run=true", live).json()
+        assert plan["restarted"] == {}
+        assert wire.put(idea, live).json()["restarted"] == {}
+        assert wire.policy("idea")["head"] == before["head"]
+        visits(wire, 3)
+        assert wire.policy("idea")["head"] == before["head"]
+        wire.reward(wire.select(policy="idea", context=CAT), 1.0)
+        taught = wire.policy("idea")
+        assert taught["rewards"] == 13
+        assert wire.put(idea, SHADOW).json()["restarted"] == {}
+        assert wire.policy("idea")["head"] == taught["head"]
+    report = run_virtual(Audit(store, "shop").run())
+    assert (report.decisions, report.total) == (16, 0)
+
+
+def test_a_dry_run_says_what_is_lost_where_a_shadow_is_not_folded() -> None:
+    dark = {**SHADOW, "fold": False}
     with serving() as wire:
-        define(wire, idea={"kind": "linucb"})
+        define(wire, idea=SHADOW)
         for policies, reason in (
-            ({"idea": SHADOW}, "a shadow learns from the log"),
-            ({"idea": {"kind": "linucb"}}, "a shadow has no head"),
+            ({"idea": dark}, "a shadow with fold = false has no head, and it loses"),
+            ({"idea": {"kind": "linucb"}}, "a shadow with fold = false has no head that"),
         ):
             body = {**shop(), "policies": {"main": MAIN, **policies}}
             told = wire.put(f"{EXPERIMENT}?dry_run=true", body).json()["restarted"]
             assert told["idea"].startswith(reason)
             assert wire.put(EXPERIMENT, body).json()["restarted"] == told
+
+
+def test_a_shadow_is_looked_at_trained_and_reset_by_name() -> None:
+    with serving() as wire:
+        define(wire, idea={**SHADOW, "kind": "neural_linear_ts", "training": {"first": 4}})
+        visits(wire, 5)
+        assert wire.policy("idea")["training_due"]
+        assert wire.get(f"{EXPERIMENT}/status").json()["policies"] == ["main"]
+        assert wire.get(f"{EXPERIMENT}/policies/idea/versions").json() == {"versions": []}
+        reset = wire.post(f"{EXPERIMENT}/policies/idea/reset")
+        assert (reset.status_code, reset.json()["rewards"]) == (200, 0)
+        expect_problem(wire.post(f"{EXPERIMENT}/policies/idea/versions", content=b"none"), 422)
+        define(wire, idea={**SHADOW, "fold": False})
+        problem = expect_problem(wire.get(f"{EXPERIMENT}/policies/idea"), 404)
+        assert "is a shadow" in problem["detail"]
 
 
 def test_a_shadow_starts_to_decide_once_it_has_a_share() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -18,6 +19,7 @@ from service.log.log import Log
 from service.state.fold import State
 from service.telemetry.metrics import Telemetry
 from tests.support.clock import SetClock, run_virtual
+from tests.support.evaluated import NOTHING_TOLD
 from tests.support.service import SHOP, Json, Wire, expect_problem, serving
 
 PATH = "/experiments/shop/verdict"
@@ -133,6 +135,27 @@ def test_without_a_control_or_a_shadow_an_answer_is_kept_until_the_definition_ch
         clock.skip(1e6)
     shadows = EvaluationRequest("shop", shadows=True)
     assert asked == ["verdict", shadows, "verdict", shadows]
+
+
+def test_the_value_of_a_challenger_is_kept_for_a_while_for_each_pair() -> None:
+    asked = list[Sequence[str] | None]()
+
+    class Answering:
+        async def run(self, experiment: str, asks: EvaluationRequest) -> bytes:
+            asked.append(asks.policies)
+            return json.dumps(NOTHING_TOLD).encode()
+
+    clock, state = SetClock(), state_with()
+    worker = cast(EvaluationWorker, Answering())
+    verdicts = Verdicts(worker, worker, cast(Log, None), Telemetry(clock))
+    for pair in ("ab", "ab", "cb"):
+        request = EvaluationRequest("shop", policies=[*pair], against=pair[1])
+        run_virtual(verdicts.compared(state, request))
+    run_virtual(verdicts.shadows(state))
+    assert asked == [["a", "b"], ["c", "b"], None]
+    clock.skip(60.0)
+    assert run_virtual(verdicts.compared(state, request)).experiment == "shop"
+    assert len(asked) == 4
 
 
 def test_a_log_that_takes_too_long_to_read_is_not_read_again_at_once() -> None:

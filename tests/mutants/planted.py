@@ -816,8 +816,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/state/fold.py",
-                "return [*self.learners.values(), *built_in]",
-                "return [*self.learners.values()]",
+                "return [*self.learners.values(), *self.shadows.values(), *built_in]",
+                "return [*self.learners.values(), *self.shadows.values()]",
             )
         ],
         ["tests/unit/test_built_in_fallback.py"],
@@ -975,8 +975,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/state/fold.py",
-                "learner.rolled_out = self.traffic.is_challenger(name)",
-                "learner.rolled_out = False",
+                "every = learner.settings.learns_all or self.traffic.is_challenger(name)",
+                "every = learner.settings.learns_all",
             )
         ],
         ["tests/http/test_rollouts.py"],
@@ -1041,11 +1041,66 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/upkeep.py",
-                "if replica.state.rolls_out(replica.state.learners[gate.policy]):",
+                "if replica.state.rolls_out(replica.state.folded[gate.policy]):",
                 "if False:",
             )
         ],
         ["tests/http/test_rollouts_of_versions.py"],
+    ),
+    Mutant(
+        "a challenger is valued on decisions of before its present settings",
+        [
+            Edit(
+                "service/analysis/evaluate.py",
+                "        chosen = chosen.since(history.definitions.unchanged_since(policies))\n",
+                "        chosen = chosen.since(0)\n",
+            )
+        ],
+        ["tests/http/test_challenger_value.py"],
+    ),
+    Mutant(
+        "a rollout is warned of before its loss is sure",
+        [
+            Edit(
+                "service/analysis/challenger_value.py",
+                "loses=difference.interval.high < allowed",
+                "loses=difference.value < allowed",
+            )
+        ],
+        ["tests/unit/test_challenger_value.py"],
+    ),
+    Mutant(
+        "a shadow that becomes live starts from nothing",
+        [
+            Edit(
+                "service/state/fold.py",
+                "        kept = self.folded\n",
+                "        kept = self.learners\n",
+            )
+        ],
+        ["tests/unit/test_shadow_heads.py"],
+    ),
+    Mutant(
+        "a version that is staged late learns as its policy does now",
+        [
+            Edit(
+                "service/state/fold.py",
+                "learner.outcomes(self.present(event), position)",
+                "learner.outcomes(self.present(event))",
+            )
+        ],
+        ["tests/unit/test_shadow_heads.py"],
+    ),
+    Mutant(
+        "an evaluated shadow takes the versions of the one that the service folds",
+        [
+            Edit(
+                "service/analysis/walk.py",
+                " or self._added.concerns(event, replica.state)",
+                "",
+            )
+        ],
+        ["tests/unit/test_evaluation.py"],
     ),
     Mutant(
         "a positive mean lets a version serve at any time after 500 rewards",

@@ -8,6 +8,15 @@ from tests.support.service import Json, Wire
 
 ENDED = ("done", "failed", "cancelled")
 
+NOTHING_TOLD: Json = {
+    "experiment": "shop", "sentence": "Nothing can be told.", "decisions": 0, "since": None,
+    "until": None, "frozen": False, "shadows": False, "metric": "reward_per_decision",
+    "confidence": 0.95, "logged": {"value": None, "interval": None}, "logged_by": {},
+    "earned_by": {}, "slates": 0, "shortlists": 0, "without_probabilities": 0, "erased": 0,
+    "left_out": {}, "policies": [],
+}  # fmt: skip
+"""An answer on a log without a decision."""
+
 
 def evaluated(wire: Wire, body: Json, experiment: str = "shop") -> Json:
     """Start an evaluation, wait for its end, and return the job."""

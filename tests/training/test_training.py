@@ -17,7 +17,7 @@ from service.state.artifacts import read_artifact, read_meta, report_of
 from service.state.events import Expired, encode_event
 from service.state.fold import State
 from service.training.settlements import TrainingSet
-from service.training.trainer import _bring, _make, due_count, train
+from service.training.trainer import _bring, _make, _round, due_count, train
 from tests.support.clock import run_virtual
 from tests.unit.folding import TRAINED, Log, bits, collected, replay, shop, store_of, trainable
 
@@ -249,6 +249,29 @@ def test_what_came_meanwhile_is_folded_into_a_version_before_it_is_handed_over()
     report = report_of(read_meta(handed[0]))
     assert report is not None
     assert (report.rewards, report.seconds >= 0) == (4, True)
+
+
+def test_the_net_of_a_shadow_is_trained_before_it_is_live() -> None:
+    log, asked = Log(), list[str]()
+    log.define(shop(p=TRAINED | {"shadow": True}, other={"kind": "random"}))
+    rewarded(log, 4, "other")
+
+    def taken(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        assert read_artifact(log.state.shadows["p"], request.read()).rewards == 4
+        return httpx.Response(409, json={})
+
+    store = store_of(log)
+
+    async def train_what_is_due() -> int:
+        replicas = Replicas(store)
+        await replicas.follow(0.0)
+        transport = httpx.MockTransport(taken)
+        async with httpx.AsyncClient(base_url="http://a", transport=transport) as client:
+            return await _round(store, replicas, client)
+
+    assert run_virtual(train_what_is_due()) == 0
+    assert asked == ["/experiments/shop/policies/p/versions"]
 
 
 def test_a_version_of_a_policy_that_was_defined_anew_is_left() -> None:

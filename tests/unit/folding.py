@@ -254,7 +254,7 @@ class Log:
     def stage(self, policy: str, lag: int = 0, *, gated: bool = False) -> None:
         """A version whose head was rebuilt up to `lag` events ago, by a net of random weights.
         gated: its gate compares it with the one that serves."""
-        learner = self.state.learners[policy]
+        learner = self.state.folded[policy]
         net = learner.policy.net
         assert net is not None
         watermark = max(1, len(self.records) - lag)
@@ -283,7 +283,7 @@ class Log:
         version.trained_to, version.rewards, version.begins = watermark, learner.rewards, begins
         for position, (event, _) in enumerate(self.records[begins:watermark], begins + 1):
             if isinstance(event, Learned) and self.state.knows(event.schema_version):
-                outcomes = learner.outcomes(self.state.present(event))
+                outcomes = learner.outcomes(self.state.present(event), position)
                 version.fold(position, event.decision, outcomes)
             elif is_change_of(event, learner):
                 version.drop(event.columns, event.since, position)
@@ -295,7 +295,7 @@ class Log:
         staged = VersionStaged(
             at=0.0,
             policy=policy,
-            born=self.state.learners[policy].born,
+            born=self.state.folded[policy].born,
             version=meta["version"],
             artifact="",
             size=0,
@@ -307,7 +307,7 @@ class Log:
 
     def change(self, policy: str, columns: list[int], since: int) -> None:
         """A change of the world, as a policy's residuals would have said it."""
-        learner = self.state.learners[policy]
+        learner = self.state.folded[policy]
         stratum = ", ".join(map(self.state.schema.column_name, columns)) or "all"
         event = ChangeDetected(
             at=0.0,
@@ -322,12 +322,12 @@ class Log:
         self.write(event)
 
     def activate(self, policy: str) -> None:
-        learner = self.state.learners[policy]
+        learner = self.state.folded[policy]
         number = learner.numbered
         self.write(VersionActivated(at=0.0, policy=policy, born=learner.born, version=number))
 
     def reject(self, policy: str) -> None:
-        learner = self.state.learners[policy]
+        learner = self.state.folded[policy]
         number = learner.numbered
         self.write(VersionRejected(at=0.0, policy=policy, born=learner.born, version=number))
 
@@ -397,7 +397,7 @@ def bits(state: State) -> tuple[Any, ...]:
     scores = []
     if not state.deleted and state.arms:
         context = np.linspace(0.0, 1.0, state.schema.context.width)
-        for learner in state.learners.values():
+        for learner in state.folded.values():
             table = Decider.serving(learner).score(context, state.candidates)
             scores.append((learner.name, table.rows.tobytes(), table.of.tobytes()))
     return contents(state), scores
@@ -405,7 +405,7 @@ def bits(state: State) -> tuple[Any, ...]:
 
 def head_of(state: State, policy: str) -> str:
     """The fingerprint of a policy's head."""
-    head = state.learners[policy].active.head
+    head = state.folded[policy].active.head
     assert head is not None
     return digest(head)
 

@@ -66,13 +66,13 @@ def read() -> list[FrozenRecord]:
 def described(state: State) -> dict[str, Any]:
     """What a state holds, as JSON: of each array of a head its shape, sum and Euclidean norm."""
     policies = {}
-    for name, learner in state.learners.items():
-        head, sums = learner.active.head, state.reward_sums[name]
+    for name, learner in state.folded.items():
+        head, sums = learner.active.head, state.reward_sums.get(name)
         policies[name] = {
             "version": learner.active.number,
             "rewards": learner.rewards,
-            "count": sums.count,
-            "total": sums.total,
+            "count": sums and sums.count,
+            "total": sums and sums.total,
             "head": {
                 part: [list(array.shape), float(array.sum()), float(np.linalg.norm(array))]
                 for part, array in ({} if head is None else head.arrays()).items()
@@ -99,7 +99,9 @@ def written() -> tuple[Log, Snapshot]:
     log.delete()
     few = {"cap": {"arm": "toy1", "count": 50, "every": "1h"}}
     never_below = {"policy": "random", "by": 0.25}
-    log.define({**shop(), "rules": {"few": few}, "never_below": never_below})
+    dark = {"kind": "lints", "draws": 16, "shadow": True}
+    whole = {**shop(**POLICIES, dark=dark), "rules": {"few": few}, "never_below": never_below}
+    log.define(whole)
     log.upsert("food9", {"kind": "food"}, {"stock": 2.0, "sale": True})
     log.patch("food9", {"kind": "toy"}, {"stock": 1.0, "brand": "Acme", "sale": None})
     log.remove("food2")

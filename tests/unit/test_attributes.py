@@ -169,7 +169,7 @@ def test_policies_that_an_evaluation_adds_at_an_origin_leave_the_catalogue_as_it
     log.upsert("new", {"kind": "toy"}, {"sale": True})
     before = log.state.arms, log.state.attributes
     ExtraPolicies({"idea": {"kind": "random"}}).into_origin(log.state)
-    assert "idea" in log.state.learners
+    assert "idea" in log.state.shadows
     assert (log.state.arms, log.state.attributes) == before
 
 

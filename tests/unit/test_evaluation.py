@@ -24,8 +24,10 @@ from service.http.services import Services
 from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
 from service.state.decisions import decode_decision
+from service.state.fold import State
+from service.state.snapshot import Snapshot
 from tests.support.clock import run_virtual
-from tests.unit.audited import CAT, DOG, a_log, define, live, state_of
+from tests.unit.audited import CAT, DOG, a_log, artifact, define, live, state_of
 from tests.unit.folding import shop
 
 Play = Callable[[Services], Awaitable[None]]
@@ -88,6 +90,55 @@ def walked(
 def log() -> MemoryStore:
     """The same in each run: a few of its 40 newest decisions decide what is refused."""
     return played(visits(240), rng=Random(1))
+
+
+# -- shadows -------------------------------------------------------------------------------------
+
+DARK: dict[str, Any] = {
+    "kind": "neural_linear_ts",
+    "hidden": [4],
+    "embedding": 2,
+    "draws": 16,
+    "shadow": True,
+    "training": {"first": 1_000},
+}
+
+
+async def _a_version(services: Services) -> None:
+    state = state_of(services)
+    await services.admin.stage(state, "idea", artifact(state.shadows["idea"], state.position), "")
+    while state.shadows["idea"].challenger:
+        await services.log.replicas.follow(0.01)
+
+
+async def _goes_live(services: Services) -> None:
+    policies = {**POLICIES, "idea": {**DARK, "shadow": False, "share": 0.0}}
+    await define(services, shop(**policies))
+
+
+def test_a_shadow_is_evaluated_with_a_head_of_its_own_and_a_policy_with_the_one_it_has() -> None:
+    """The former trains by itself, whatever versions the service gave it. A policy that was a
+    shadow is evaluated over that time as well, with its versions."""
+
+    def evaluated(extra: dict[str, Any]) -> tuple[int, int, int | None]:
+        """Decisions, and the version and the rewards of the head at their end."""
+
+        async def run() -> tuple[int, int, int | None]:
+            chosen = selected(await read_history(store, "shop"), Selection())
+            walk = Walk(store, "shop", ["idea"], ExtraPolicies(extra))
+            count = len([visit async for visit in walk.decisions(chosen)])
+            kept = walk.dump()
+            assert kept is not None
+            learner = State.restore(Snapshot(0, kept[1])).folded["idea"]
+            return count, learner.active.number, walk.learned_from["idea"]
+
+        return run_virtual(run())
+
+    with_idea = {**POLICIES, "idea": DARK}
+    store = played(visits(10), _a_version, visits(10), policies=with_idea)
+    assert evaluated({"idea": DARK}) == (20, 0, 19)
+    run_virtual(live(store, _goes_live))
+    assert evaluated({}) == (20, 1, 9)
 
 
 # -- what is estimated ---------------------------------------------------------------------------

@@ -103,7 +103,14 @@ def test_an_arm_outside_the_catalogue_gets_no_head_but_teaches_a_shared_one() ->
 
 
 @pytest.mark.parametrize(
-    "change", [{"alpha": 0.5}, {"share": 3.0}, {"epsilon": 0.2}, {"learning": False}]
+    "change",
+    [
+        {"alpha": 0.5},
+        {"share": 3.0},
+        {"epsilon": 0.2},
+        {"learns_from": "all"},
+        {"learning": False},
+    ],
 )
 def test_settings_that_keep_the_head_keep_its_bits(change: dict) -> None:
     """A frozen head keeps them while rewards are counted."""
@@ -126,11 +133,9 @@ def test_settings_that_keep_the_head_keep_its_bits(change: dict) -> None:
         {"features": ["kind"]},
         {"disjoint": True, "features": ["pet"]},
         {"kind": "lints"},
-        {"learns_from": "all"},
     ],
 )
 def test_other_settings_start_that_head_from_the_prior_and_no_other(change: dict) -> None:
-    """learns_from among them: what a head holds would no longer be what its training reads."""
     log = opened(linucb=LINUCB, other=LINUCB)
     log.settle("linucb", {"toy1": 1.0})
     log.settle("other", {"toy1": 1.0})

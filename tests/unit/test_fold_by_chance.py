@@ -22,6 +22,12 @@ NETS = [
 ]
 
 
+def give(policies: dict[str, Any], *names: str, **settings: Any) -> None:
+    """Give policies other settings."""
+    for name in names:
+        policies[name] |= settings
+
+
 def changed(change: str) -> dict[str, Any]:
     """SHOP as an operator may define it anew."""
     definition = copy.deepcopy(SHOP)
@@ -35,14 +41,17 @@ def changed(change: str) -> dict[str, Any]:
         case "frozen":
             definition["policies"] = {n: p | {"learning": False} for n, p in policies.items()}
         case "ridge":
-            for name in ("linucb", "neural_disjoint", "neural_ucb", "ensemble"):
-                policies[name]["ridge"] = 2.0
+            give(policies, "linucb", "neural_disjoint", "neural_ucb", "ensemble", ridge=2.0)
         case "forgetting":
             policies["forgetful"]["gamma"] = 0.5
             policies["windowed"]["window"] = 2
         case "fewer":
             for name in ("popularity", "lints_disjoint", "neural"):
                 del policies[name]
+        case "shadows":
+            give(policies, "linucb", "popularity", "neural", "neural_ucb", "changing", shadow=True)
+            give(policies, "full", shadow=True, fold=False)
+            give(policies, "watcher", learns_from="own")
         case "features":
             features["context"]["member"] = {"type": "boolean", "default": True}
         case "same features":
@@ -63,7 +72,10 @@ activations = st.tuples(st.sampled_from(["activate", "reject"]), st.sampled_from
 definitions = st.tuples(
     st.just("define"),
     st.sampled_from(
-        ["", "knobs", "frozen", "ridge", "forgetting", "fewer", "features", "same features"]
+        [
+            *["", "knobs", "frozen", "ridge", "forgetting", "fewer"],
+            *["shadows", "features", "same features"],
+        ]
     ),
 )
 resets = st.tuples(st.just("reset"), st.sampled_from([*POLICIES, "nobody"]))
@@ -113,14 +125,14 @@ def withdraw(log: Log, which: int) -> None:
 
 
 def stage(log: Log, policy: str, lag: int, gated: bool) -> None:
-    learner = log.state.learners.get(policy)
+    learner = log.state.folded.get(policy)
     if learner and not learner.challenger and log.state.arms:
         log.stage(policy, lag, gated=gated)
 
 
 def change(log: Log, columns: list[int], age: int) -> None:
     """The world changed for the pet, or for an arm, `age` events ago."""
-    if "changing" in log.state.learners:
+    if "changing" in log.state.folded:
         log.change("changing", columns, max(0, len(log.records) - age))
 
 
@@ -132,13 +144,13 @@ def delete(log: Log, then: str = "") -> None:
 
 
 def activate(log: Log, policy: str) -> None:
-    learner = log.state.learners.get(policy)
+    learner = log.state.folded.get(policy)
     if learner and learner.challenger:
         log.activate(policy)
 
 
 def reject(log: Log, policy: str) -> None:
-    learner = log.state.learners.get(policy)
+    learner = log.state.folded.get(policy)
     if learner and learner.challenger:
         log.reject(policy)
 
@@ -221,7 +233,7 @@ def test_every_answer_of_any_log_is_a_distribution(steps: list[tuple[Any, ...]])
     if log.state.deleted or not log.state.arms:
         return
     context = np.ones(log.state.schema.context.width)
-    for learner in log.state.learners.values():
+    for learner in log.state.folded.values():
         p, slate = decide(Decider.serving(learner), context, log.state.candidates, 1, seed=1)
         assert np.isfinite(p).all()
         assert abs(p.sum() - 1) < 1e-9

@@ -32,17 +32,22 @@ class Kind(Model):
     share: Annotated[Share, KEEPS_HEAD] = Field(
         1.0, description="Share of the traffic that names no policy; 0: only by name."
     )
-    shadow: bool = Field(
+    shadow: Annotated[bool, KEEPS_HEAD] = Field(
         False,
         description="If true, it decides nothing, even for a request that names it, and learns "
         "from every reward. `GET /experiments/{name}/shadows` tells what it would have earned. Its "
-        "share is 0.",
+        "share is 0. Once it is false, the policy goes on with what it learned.",
+    )
+    fold: Annotated[bool, KEEPS_HEAD] = Field(
+        True,
+        description="If false, a shadow has no head, and costs nothing. Its value is told all the "
+        "same, and it starts from nothing once it is live.",
     )
     epsilon: Epsilon = 0.0
     learning: Annotated[bool, KEEPS_HEAD] = Field(
         True, description="false freezes the head: rewards are logged, not learned."
     )
-    learns_from: Literal["own", "all"] = Field(
+    learns_from: Annotated[Literal["own", "all"], KEEPS_HEAD] = Field(
         "own",
         description="Decisions whose rewards the head learns from: its own, or every policy's.",
     )
@@ -82,6 +87,8 @@ class Kind(Model):
     def _a_shadow_has_no_traffic(self) -> Self:
         if self.shadow and self.share:
             raise ValueError("share: a shadow decides nothing: leave share out, or give it 0")
+        if not self.shadow and not self.fold:
+            raise ValueError("fold: a policy that can decide needs its head: leave fold out")
         return self
 
     @model_validator(mode="after")
@@ -93,6 +100,11 @@ class Kind(Model):
     @abstractmethod
     def policy(self) -> Policy:
         """Return its parts: encoder, head and rule."""
+
+    @property
+    def learns_all(self) -> bool:
+        """Whether its head learns from every reward, whoever decided."""
+        return self.shadow or self.learns_from == "all"
 
     @property
     def forgetting(self) -> Forgetting:
