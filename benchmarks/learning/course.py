@@ -5,14 +5,15 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator_client.course import recovery_visits
-from simulator_client.worlds import World
+from simulator_client.worlds import Outcome, World
 
+V = TypeVar("V")
 Array = npt.NDArray[np.float64]
 Figures = dict[str, float | None]
 
@@ -61,15 +62,20 @@ class Course:
     seconds: float = 0.0
 
 
+def serve(world: World[V], agent: Agent, visit: V, drawn: Chance) -> Outcome:
+    """Serve one visit, and have the agent learn what came of it."""
+    outcome = world.outcome(visit, agent.show(world.request(visit), drawn))
+    if outcome.feedback is not None:
+        agent.settle(outcome.feedback, drawn)
+    return outcome
+
+
 def play(world: World[Any], agent: Agent, seed: int, visits: int) -> Course:
     """Play the first `visits` visits of stream `seed`."""
     stream, course = world.stream(seed), Course(*np.zeros((3, visits)))
     start = perf_counter()
     for number in range(visits):
-        visit, drawn = stream.visit(number), chance(seed, number)
-        outcome = world.outcome(visit, agent.show(world.request(visit), drawn))
-        if outcome.feedback is not None:
-            agent.settle(outcome.feedback, drawn)
+        outcome = serve(world, agent, stream.visit(number), chance(seed, number))
         course.expected[number] = outcome.expected
         course.best[number] = np.nan if outcome.best is None else outcome.best
         course.uniform[number] = np.nan if outcome.uniform is None else outcome.uniform

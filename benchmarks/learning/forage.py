@@ -7,7 +7,8 @@ the trainer. The wire, the token and the disk are left out.
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from copy import copy
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -43,8 +44,8 @@ class Log:
     Events are encoded when they are first read: most runs never train.
     """
 
-    def __init__(self) -> None:
-        self.events: list[AnyEvent] = []
+    def __init__(self, events: Sequence[AnyEvent] = ()) -> None:
+        self.events = list(events)
         self._records: list[Record] = []
 
     async def read(self, experiment: str, after: int, limit: int) -> list[Record]:
@@ -99,6 +100,13 @@ class Experiment:
             )
         )
 
+    def copy(self) -> Self:
+        """Return another one that goes on from here."""
+        twin = copy(self)
+        twin.log = Log(self.log.events)
+        twin.state = State.restore(self.state.snapshot())
+        return twin
+
     def train(self, *, gated: bool = True) -> None:
         """Train a version and hand it over, as trainer and service do together. gated: its gate
         decides whether it serves."""
@@ -135,6 +143,11 @@ class Forage(Experiment):
     def __init__(self, definition: Mapping[str, Any]) -> None:
         super().__init__(definition)
         self._tries = Tries()
+
+    def copy(self) -> Self:
+        twin = super().copy()
+        twin._tries = Tries()
+        return twin
 
     def show(self, request: Mapping[str, Any], chance: Chance) -> list[str]:
         """Choose as POST /select does."""

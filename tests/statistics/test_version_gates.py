@@ -2,21 +2,15 @@
 
 import sys
 from collections import Counter
-from collections.abc import Callable
-from contextlib import nullcontext
-from functools import cache, partial
+from functools import cache
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 
 from benchmarks.learning.forage import Experiment
+from benchmarks.learning.gates import Way, trained
 from service.state.events import Outcome
-from service.state.fold import State
-from service.state.learner import Learner
-from service.training import trainer
-from service.training.fit import NetPlan
 
 pytestmark = [pytest.mark.statistics, pytest.mark.timeout(3_600)]
 
@@ -62,12 +56,6 @@ class Shop(Experiment):
             self.visit(rng)
         return type(self.log.events[-1]).__name__
 
-    def copy(self) -> "Shop":
-        twin = Shop(FEW)
-        twin.log.events = list(self.log.events)
-        twin.state = State.restore(self.state.snapshot())
-        return twin
-
 
 @cache
 def incumbent(first: int) -> Shop:
@@ -80,43 +68,15 @@ def incumbent(first: int) -> Shop:
     return shop
 
 
-def shuffled(fit: Callable[..., Any], seed: int) -> Callable[..., Any]:
-    """The fit, of rewards in any order."""
-    rng = np.random.default_rng(seed)
-
-    def fitted(x: Any, column: Any, reward: Any, *rest: Any, **more: Any) -> Any:
-        return fit(x, column, rng.permutation(reward), *rest, **more)
-
-    return fitted
-
-
-def diverging(plan: Callable[[Learner], NetPlan], learner: Learner) -> NetPlan:
-    """The plan with a learning rate at which the descent diverges."""
-    made = plan(learner)
-    object.__setattr__(made, "training", made.training.model_copy(update={"learning_rate": 100.0}))
-    return made
-
-
-def outcomes(shop: Shop, patches: Callable[[int], Any], due: int) -> Counter[str]:
-    """What becomes of the challengers. due: rewards that each is trained on."""
+def outcomes(shop: Shop, way: Way) -> Counter[str]:
+    """What becomes of challengers that are trained on MANY rewards."""
     found = Counter[str]()
     for seed in range(CHALLENGERS):
         twin = shop.copy()
-        own = partial(_differently_seeded, trainer.fit, seed)
-        with (
-            mock.patch.object(trainer, "fit", own),
-            mock.patch.object(trainer, "due_count", return_value=due),
-            patches(seed),
-        ):
-            twin.train(gated=True)
+        with trained(way, seed, MANY):
+            twin.train()
         found[twin.judged(np.random.default_rng(1_000 + seed))] += 1
     return found
-
-
-def _differently_seeded(
-    fit: Callable[..., Any], own: int, *arguments: Any, seed: int, **more: Any
-) -> Any:
-    return fit(*arguments, seed=1_000 * seed + own, **more)
 
 
 def say(capsys: pytest.CaptureFixture[str], what: str, found: Counter[str]) -> None:
@@ -127,18 +87,13 @@ def say(capsys: pytest.CaptureFixture[str], what: str, found: Counter[str]) -> N
 def test_of_nets_that_learned_from_shuffled_rewards_none_serves(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = outcomes(
-        incumbent(MANY),
-        lambda seed: mock.patch.object(trainer, "fit", shuffled(trainer.fit, seed)),
-        MANY,
-    )
+    found = outcomes(incumbent(MANY), "shuffled")
     say(capsys, "shuffled rewards", found)
     assert found == {"VersionRejected": CHALLENGERS}
 
 
 def test_of_nets_whose_descent_diverged_none_serves(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = partial(diverging, trainer.plan)
-    found = outcomes(incumbent(MANY), lambda seed: mock.patch.object(trainer, "plan", plan), MANY)
+    found = outcomes(incumbent(MANY), "diverging")
     say(capsys, "a diverging rate", found)
     assert found == {"VersionRejected": CHALLENGERS}
 
@@ -146,6 +101,6 @@ def test_of_nets_whose_descent_diverged_none_serves(capsys: pytest.CaptureFixtur
 def test_of_nets_that_learned_from_more_rewards_most_serve(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = outcomes(incumbent(FEW), lambda seed: nullcontext(), MANY)
+    found = outcomes(incumbent(FEW), "true")
     say(capsys, "20 times the rewards", found)
     assert found["VersionActivated"] > CHALLENGERS / 2
