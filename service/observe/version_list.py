@@ -23,6 +23,9 @@ class GateReading(BaseModel):
     high: float = Field(description="Upper bound of the mean gain, at all times at once.")
     loss: float = Field(description="Mean loss of the version that served.")
     challenger_loss: float = Field(description="Mean loss of this version.")
+    explains: bool = Field(
+        description="Whether its net explains rewards that it was not fitted to (`explained` >= 4)."
+    )
 
 
 class PolicyVersion(BaseModel):
@@ -41,6 +44,9 @@ class PolicyVersion(BaseModel):
         description="Loss of the net on rewards held out; null: no training, or it diverged."
     )
     ridge_loss: float | None = Field(description="Loss of a ridge regression on the same rewards.")
+    explained: float | None = Field(
+        description="Standard errors by which the net's loss there is below that of their level."
+    )
     of: int | None = Field(description="Earlier version whose net it has; null: its own.")
     gate: GateReading | None = Field(description="What its gate saw; null: it compared nothing.")
     reason: str = Field(description="Why it serves or was rejected; empty while it waits.")
@@ -84,6 +90,7 @@ def _described(state: State, learner: Learner, each: RegisteredVersion) -> Polic
         seconds=training and training.seconds,
         validation_loss=training and training.validation_loss,
         ridge_loss=training and training.ridge_loss,
+        explained=training and training.explained,
         of=each.of,
         gate=gate and GateReading(**structs.asdict(gate)),
         reason=each.reason,

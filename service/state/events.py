@@ -234,12 +234,14 @@ class TrainingReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     validation_loss   of the net, on the rewards held out; in units of their variance, or a log
                       loss. None: the descent diverged
     ridge_loss        of a ridge regression of the same rewards, on the same ones held out
+    explained         standard errors by which the net's loss on these is below that of their level
     """
 
     rewards: int
     seconds: float
     validation_loss: float | None
     ridge_loss: float
+    explained: float
 
 
 class VersionStaged(Change, frozen=True, kw_only=True, tag="VersionStaged"):

@@ -664,7 +664,7 @@ class State:
             return
         if version is None:
             raise Damaged(f"artifact {event.artifact} of {event.policy}/{event.version} is missing")
-        learner.stage(version, trained=event.training is not None)
+        learner.stage(version, event.training)
         self.versions.stage(position, event)
 
     def end_gate(self, position: int, event: VersionActivated | VersionRejected) -> None:

@@ -28,8 +28,8 @@ from service.errors import NotPositiveDefinite
 from service.features.row import Row
 from service.features.schema import Array, Schema
 from service.features.view import View
-from service.state.events import ChangeDetected, Learned, Outcome
-from service.state.version_gate import GateFigures, GateOutcome, GateSums, loss_of
+from service.state.events import ChangeDetected, Learned, Outcome, TrainingReport
+from service.state.version_gate import EXPLAINED, GateFigures, GateOutcome, GateSums, loss_of
 
 HISTORY = 100
 """Activations and changes that a policy remembers for display."""
@@ -114,7 +114,7 @@ class Learner:
             for version in self._versions:
                 version.begins = position
         if self.challenger is not None and limits != self.limits:
-            self.challenger.seen = GateSums()
+            self.challenger.seen = GateSums(self.challenger.seen.explains)
         self._take(settings)
         self.limits = limits
         for version in self._versions:
@@ -377,10 +377,11 @@ class Learner:
 
     # -- challengers ---------------------------------------------------------------------------
 
-    def stage(self, version: Version, *, trained: bool) -> None:
-        """Take a version that holds all up to here as the challenger. trained: as in
-        `Challenger`."""
-        self.challenger = Challenger(version, trained, GateSums())
+    def stage(self, version: Version, training: TrainingReport | None) -> None:
+        """Take a version that holds all up to here as the challenger. training: None: its net is
+        that of another version."""
+        explains = training is None or training.explained >= EXPLAINED
+        self.challenger = Challenger(version, training is not None, GateSums(explains))
         self.numbered = version.number
         self.trained_on = max(self.trained_on, version.rewards)
         if self.retrain is not None and version.rewards >= self.retrain:

@@ -22,9 +22,16 @@ from service.tables import figure
 GATE_ALPHA: Final = 0.05
 """Chance that the bounds of the mean gain ever leave it out."""
 
-FIRST_LOOK, LAST_LOOK = 500, 5_000
-"""Settlements after which a positive mean gain is enough, once; and after which a version that
-nothing speaks for is rejected."""
+LAST_LOOK: Final = 500
+"""Settlements after which a version serves that is no worse, if its net explains rewards, and any
+other is rejected: a head learns on beside any net, so two versions may well predict alike."""
+
+NO_WORSE: Final = 0.01
+"""Share of the loss of the version that serves by which that of the challenger may be larger."""
+
+EXPLAINED: Final = 4.0
+"""Standard errors by which a net explains rewards that it was not fitted to: one that learned
+nothing seems to in 3 of 100,000 trainings."""
 
 LEAST_CHANCE: Final = 0.01
 """Bound of a predicted chance, from both ends, under a log loss."""
@@ -43,6 +50,7 @@ class GateFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     low, high         bounds of the mean gain that hold at all times at once
     loss              mean, of the version that served
     challenger_loss   mean
+    explains          the challenger's net explains rewards that it was not fitted to
     """
 
     settlements: int
@@ -51,12 +59,17 @@ class GateFigures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high: float
     loss: float
     challenger_loss: float
+    explains: bool
 
 
 @dataclass(slots=True)
 class GateSums:
-    """Sums over the settlements that both versions predicted: of gains, of (x - m)^2, of losses."""
+    """Sums over the settlements that both versions predicted: of gains, of (x - m)^2, of losses.
 
+    explains   the challenger's net explains rewards that it was not fitted to
+    """
+
+    explains: bool = True
     settlements: int = 0
     gains: float = 0.0
     squares: float = 0.0
@@ -80,9 +93,12 @@ class GateSums:
         """What follows from the gains; None: it is open."""
         found = log_evidence(np.array(abs(self.gains)), np.array(self.squares), _SCALE)
         told = float(found) > log(2 / GATE_ALPHA)
-        if self.gains > 0 and (told or self.settlements == FIRST_LOOK):
-            return "serves"
-        return "rejected" if told or self.settlements >= LAST_LOOK else None
+        if told:
+            return "serves" if self.gains > 0 else "rejected"
+        if self.settlements < LAST_LOOK:
+            return None
+        no_worse = self.gains >= -NO_WORSE * self.losses
+        return "serves" if no_worse and self.explains else "rejected"
 
     @property
     def figures(self) -> GateFigures | None:
@@ -93,7 +109,8 @@ class GateSums:
         half = float(radius(np.array(self.squares), _SCALE, GATE_ALPHA)) / n
         gain = self.gains / n
         bounds = max(gain - half, -1.0), min(gain + half, 1.0)
-        return GateFigures(n, gain, *bounds, self.losses / n, self.challenger_losses / n)
+        losses = self.losses / n, self.challenger_losses / n
+        return GateFigures(n, gain, *bounds, *losses, self.explains)
 
 
 def loss_of(reward: float, predicted: float, *, log_loss: bool) -> float:
@@ -131,6 +148,7 @@ def gate_sentence(
         f"{figure(abs(found.gain))} {errs} than version {before} "
         f"(between {figure(found.low)} and {figure(found.high)} less)"
     )
-    if outcome == "rejected" and found.low <= 0 <= found.high:
-        told += f", and after {LAST_LOOK:,} that is not enough"
+    if found.low <= 0 <= found.high:
+        net = "explains" if found.explains else "explains nothing of"
+        told += f", and its net {net} rewards that it was not fitted to"
     return told + "."

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,8 @@ class Fitted:
     validation_loss   of the net on the rows held out: squares over the rewards' variance, or a log
                       loss
     ridge_loss        the same of a ridge regression
+    explained         standard errors by which the net's loss on these rows is below that of the
+                      rewards' level; 0 where the descent diverged
     unseen            the first row that no gradient came from
     """
 
@@ -61,6 +64,7 @@ class Fitted:
     passes: int
     validation_loss: float
     ridge_loss: float
+    explained: float
     unseen: int
 
 
@@ -88,6 +92,7 @@ def fit(
     split = max(1, round(len(rows) * (1 - plan.training.validation)))
     weights = torch.tensor(weight, dtype=torch.float32)
     best = _descend(body, head, rows, columns, targets, weights, split, plan)
+    explained = _explained(body, head, rows, columns, targets, weights, split, plan)
 
     network = Network(_layers(body), plan.rectified)
     output, bias = _arrays(head)
@@ -98,7 +103,7 @@ def fit(
     )
     ridge = _ridge_loss(x, (reward - center) / scale, weight, split, log_loss=plan.log_loss)
     own = output * size * scale, bias * scale + center
-    return Fitted(network, own, *best, ridge, split)
+    return Fitted(network, own, *best, ridge, explained, split)
 
 
 def _ridge_loss(x: Array, target: Array, weight: Array, split: int, *, log_loss: bool) -> float:
@@ -116,6 +121,39 @@ def _ridge_loss(x: Array, target: Array, weight: Array, split: int, *, log_loss:
     else:
         each = np.square(predicted - told)
     return float(np.average(each, weights=weight[held_out]))
+
+
+def _explained(
+    body: nn.Module,
+    head: nn.Module,
+    rows: torch.Tensor,
+    columns: torch.Tensor,
+    targets: torch.Tensor,
+    weights: torch.Tensor,
+    split: int,
+    plan: NetPlan,
+) -> float:
+    """Return by how many standard errors the net's loss on the rows held out is below that of the
+    level of those before; 0 where that is no number, or no row is held out."""
+    held_out = slice(split, None)
+    with torch.no_grad():
+        outputs = head(body(rows[held_out]))
+        own = outputs.gather(1, columns[held_out][:, None])[:, 0]
+        level = (weights[:split] * targets[:split]).sum() / weights[:split].sum()
+        if plan.log_loss:
+            level = torch.logit(level.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE))
+        told = targets[held_out]
+        less = _losses(level.expand_as(told), told, plan) - _losses(own, told, plan)
+        gains = weights[held_out] * less
+        found = float(gains.sum() / (gains - gains.mean()).square().sum().sqrt())
+    return found if isfinite(found) else 0.0
+
+
+def _losses(output: torch.Tensor, told: torch.Tensor, plan: NetPlan) -> torch.Tensor:
+    """Return the loss of each row."""
+    if plan.log_loss:
+        return nn.functional.binary_cross_entropy_with_logits(output, told, reduction="none")
+    return nn.functional.mse_loss(output, told, reduction="none")
 
 
 class _Embeddings(nn.Module):
@@ -170,9 +208,6 @@ def _descend(
 ) -> tuple[int, float]:
     """Adam until `patience` passes bring no gain; leaves the best parameters in place."""
     training = plan.training
-    criterion = (
-        nn.functional.binary_cross_entropy_with_logits if plan.log_loss else nn.functional.mse_loss
-    )
     parameters = [*body.parameters(), *head.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=training.learning_rate)
     batch = max(training.batch, -(-split // training.steps))
@@ -180,7 +215,7 @@ def _descend(
     def loss(chosen: torch.Tensor | slice) -> torch.Tensor:
         outputs = head(body(rows[chosen]))
         own = outputs.gather(1, columns[chosen][:, None])[:, 0]
-        each = criterion(own, targets[chosen], reduction="none")
+        each = _losses(own, targets[chosen], plan)
         return (weights[chosen] * each).sum() / weights[chosen].sum()
 
     held_out = slice(split, None) if split < len(rows) else slice(None)

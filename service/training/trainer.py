@@ -156,7 +156,8 @@ async def _make(
     rows = len(memory)
     version = learner.rebuilt(encoder, history, view, fitted.unseen)
     loss = fitted.validation_loss if isfinite(fitted.validation_loss) else None
-    report = TrainingReport(rows, round(perf_counter() - began, 3), loss, fitted.ridge_loss)
+    seconds = round(perf_counter() - began, 3)
+    report = TrainingReport(rows, seconds, loss, fitted.ridge_loss, fitted.explained)
     logger.info(
         "experiment %s: %s/%d trained on %d rewards in %d passes, validation loss %.4f (a ridge "
         "regression: %.4f)",

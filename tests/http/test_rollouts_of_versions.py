@@ -16,9 +16,10 @@ from service.offline.audit import Audit
 from service.state.events import VersionActivated, encode_event
 from tests.http.test_versions import NET, REPORT, artifact, end_gate, hand_over
 from tests.support.clock import VirtualClock
-from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.service import SECRET, Json, Wire, expect_problem, serving
 
 LOOK_S = 31.0
+SETTINGS: Json = {"expiry_seconds": 1.0, "token_keys": [SECRET]}
 SHOP: Json = {
     "policies": {
         "net": NET | {"training": {"first": 4, "gate": "rollout"}},
@@ -37,7 +38,7 @@ SHOP: Json = {
 @pytest.fixture
 def shop(store: MemoryStore, clock: VirtualClock) -> Iterator[Wire]:
     """A shop whose policy `net` has a version that has passed its gate."""
-    with serving(store, clock=clock, expiry_seconds=1.0) as wire:
+    with serving(store, clock=clock, **SETTINGS) as wire:
         answer = wire.put("/experiments/shop?replace=true", SHOP)
         assert answer.status_code == 200, answer.text
         passed(wire)
@@ -189,12 +190,12 @@ def test_people_take_its_steps_and_what_it_compares_stays(shop: Wire) -> None:
 
 
 def test_a_restart_goes_on_with_the_rollout(store: MemoryStore, clock: VirtualClock) -> None:
-    with serving(store, clock=clock, expiry_seconds=1.0) as wire:
+    with serving(store, clock=clock, **SETTINGS) as wire:
         assert wire.put("/experiments/shop?replace=true", SHOP).status_code == 200
         passed(wire)
         wire.sleep(LOOK_S)
         before = Visitors(wire).visit(40)
-    with serving(store, clock=clock, expiry_seconds=1.0) as wire:
+    with serving(store, clock=clock, **SETTINGS) as wire:
         assert (status(wire)["state"], status(wire)["version"]) == ("running", 1)
         assert Visitors(wire).visit(40) == before
         audited(wire, store)
@@ -203,7 +204,7 @@ def test_a_restart_goes_on_with_the_rollout(store: MemoryStore, clock: VirtualCl
 def test_a_policy_without_traffic_takes_a_version_that_passed_its_gate(
     store: MemoryStore, clock: VirtualClock
 ) -> None:
-    with serving(store, clock=clock, expiry_seconds=1.0) as wire:
+    with serving(store, clock=clock, **SETTINGS) as wire:
         quiet = {**SHOP["policies"]["net"], "share": 0.0}
         wire.put(
             "/experiments/shop?replace=true",
@@ -220,7 +221,7 @@ def test_a_gate_ends_once_by_a_rollout_or_by_serving(
     store: MemoryStore, clock: VirtualClock
 ) -> None:
     """Another process, to which a definition without rollouts is the latest, lets it serve."""
-    with serving(store, clock=clock, expiry_seconds=1.0) as wire:
+    with serving(store, clock=clock, **SETTINGS) as wire:
         assert wire.put("/experiments/shop?replace=true", SHOP).status_code == 200
         passed(wire)
         state = wire.services.log.replicas.states["shop"]
@@ -250,7 +251,7 @@ def test_a_version_that_cannot_decide_is_taken_back_before_any_reward(shop: Wire
     assert head is not None
     head.restore({name: np.full_like(array, np.nan) for name, array in head.arrays().items()})
     for number in range(60):
-        shop.select(unit=f"visitor {number}")
+        shop.select(unit=f"visitor {number}", policy="net")
     shop.sleep(LOOK_S)
     now = status(shop)
     assert now["state"] == "rolled_back"

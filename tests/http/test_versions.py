@@ -26,7 +26,13 @@ from service.state.version_gate import GateSums
 from tests.support.service import Wire, expect_problem, paths, serving
 
 NET = {"kind": "neural_ucb", "hidden": [3], "embedding": 2, "training": {"first": 4, "growth": 2}}
-REPORT = {"rewards": 4, "seconds": 1.5, "validation_loss": 0.5, "ridge_loss": 0.75}
+REPORT = {
+    "rewards": 4,
+    "seconds": 1.5,
+    "validation_loss": 0.5,
+    "ridge_loss": 0.75,
+    "explained": 9.0,
+}
 VERSIONS = "/experiments/shop/policies/net/versions"
 
 

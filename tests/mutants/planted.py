@@ -1103,12 +1103,12 @@ MUTANTS: Final = (
         ["tests/unit/test_evaluation.py"],
     ),
     Mutant(
-        "a positive mean lets a version serve at any time after 500 rewards",
+        "a version serves whose net explains nothing",
         [
             Edit(
                 "service/state/version_gate.py",
-                "self.settlements == FIRST_LOOK",
-                "self.settlements >= FIRST_LOOK",
+                "if no_worse and self.explains else",
+                "if no_worse else",
             )
         ],
         ["tests/unit/test_version_gate.py"],

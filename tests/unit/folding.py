@@ -301,7 +301,7 @@ class Log:
             size=0,
             watermark=meta["trained_to"],
             rewards=meta["version_rewards"],
-            training=TrainingReport(meta["version_rewards"], 0.0, 1.0, 1.0) if gated else None,
+            training=TrainingReport(meta["version_rewards"], 0.0, 1.0, 1.0, 9.0) if gated else None,
         )
         self.write(staged, artifact)
 

@@ -120,7 +120,7 @@ import numpy as np
 from service.bandits.networks import Network, cold_network
 from service.decide.scoring import decide
 from service.state.decider import Decider
-from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Outcome
+from service.state.events import ArmUpserted, ExperimentDefined, Rewarded, Outcome, TrainingReport
 from service.definition.experiment import Definition
 from service.state.fold import State
 from service.state.footprint import footprint_of
@@ -149,7 +149,8 @@ for number in (1, 2) if learner.policy.net else ():  # one serves, one is at its
     sizes = [learner.view.width, *net.hidden, *([] if net.rectified else [net.embedding])]
     network = Network(cold_network(sizes, str(number)).layers, rectified=net.rectified)
     output = (np.ones((sizes[-1], 1)), np.zeros(1))
-    learner.stage(learner.version(number, learner.trained(network, output)), trained=True)
+    version = learner.version(number, learner.trained(network, output))
+    learner.stage(version, TrainingReport(1, 0.0, 1.0, 1.0, 9.0))
 for index in range(rewards):
     row = state.schema.row(chance.normal(size=context), state.candidates.x[index % arms])
     settled = [Outcome(str(index % arms), 1.0, row)]
