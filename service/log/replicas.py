@@ -17,6 +17,7 @@ class Replicas:
         self._store = store
         self._background = background or Background()
         self._delayed: set[str] = set()
+        self._moving = False
         self.changes = ChangedExperiments()
         self.watcher: Watcher | None = None
         self.by_name: dict[str, Replica] = {}
@@ -108,16 +109,25 @@ class Replicas:
     # -- following -----------------------------------------------------------------------------
 
     async def follow(self, seconds: float, *, discover: bool = True) -> None:
-        """Fold new events, once there are some or after `seconds`. discover: also of experiments
-        that are new to this process, and of those whose quarantine may have been lifted."""
-        served = [each.state for each in self.by_name.values() if each.quarantine is None]
-        await self._store.wait({state.name: state.position for state in served}, seconds)
+        """Fold new events, once there are some or after `seconds`; at once where the last call
+        found some, since more will have come. discover: also of experiments that are new to this
+        process, and of those whose quarantine may have been lifted."""
+        before = self._positions
+        if not self._moving:
+            await self._store.wait(before, seconds)
         if discover:
             for name in await self._store.experiments():
                 await self.join(name)
             for name in self.quarantined:
                 await self.by_name[name].lift()
         await self.fold_all_to_end()
+        self._moving = self._positions != before
+
+    @property
+    def _positions(self) -> dict[str, int]:
+        """The position of each experiment that is folded."""
+        folded = [each.state for each in self.by_name.values() if each.quarantine is None]
+        return {state.name: state.position for state in folded}
 
     async def fold_all_to_end(self) -> None:
         """Fold every log up to its end. An experiment whose lock is held does not delay the others:
