@@ -20,8 +20,8 @@ MOST_SKEW_S = 60.0
 MARGIN_S = 300.0
 """Marks are forgotten so long after log time has passed their `keep_until`."""
 
-FIRST_LOOK, LAST_LOOK = 3, 8
-"""Settlements after which the gate of a version looks at a positive mean, and ends."""
+LAST_LOOK = 3
+"""Settlements after which the gate of a version ends."""
 
 
 class Owner(Protocol):
@@ -100,6 +100,6 @@ def injected(rng: Random) -> Iterator[None]:
     with (
         mock.patch.object(Pace, "stopwatch", staticmethod(stopwatch)),
         mock.patch.object(service.manage.retention, "MARGIN_S", MARGIN_S),
-        mock.patch.multiple(version_gate, FIRST_LOOK=FIRST_LOOK, LAST_LOOK=LAST_LOOK),
+        mock.patch.object(version_gate, "LAST_LOOK", LAST_LOOK),
     ):
         yield

@@ -45,7 +45,7 @@ def definition_of(aggregation: str, revision: int = 0) -> Definition:
 def reported(artifact: bytes) -> bytes:
     """The artifact with the trainer's report, which has a gate compare it."""
     meta, arrays = codec.unpack(artifact, SNAPSHOT_SCHEMA)
-    report = TrainingReport(meta["version_rewards"], 0.0, 1.0, 1.0)
+    report = TrainingReport(meta["version_rewards"], 0.0, 1.0, 1.0, 9.0)
     return pack_artifact({**meta, "training": asdict(report)}, arrays)
 
 
