@@ -121,7 +121,8 @@ def _look(
         unit=outcomes.unit[rows],
     )
     figures = evidence.add(compared)
-    newest = _newest(outcomes.at[rows][sides.own | sides.baseline], definitions, history.told_until)
+    at = outcomes.at[rows][sides.own | sides.baseline]
+    newest = _newest(at[at >= rollout.stage_since], definitions, history.told_until)
     low, high = figures.interval
     return RolloutLook(
         rollout.position,

@@ -1,6 +1,7 @@
 """forage rollout: let a policy take over the traffic of another in stages."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, BadParameter, Option
@@ -44,17 +45,25 @@ class Shares(list[float]):
 
 
 def _shares(text: str) -> Shares:
+    say = "write percentages that ascend to 100, as 5,20,50,100"
     try:
-        return Shares(float(part.strip().removesuffix("%")) / 100 for part in text.split(","))
+        found = [float(part.strip().removesuffix("%")) for part in text.split(",")]
     except ValueError as fault:
-        raise BadParameter("write percentages, as 5,20,50,100") from fault
+        raise BadParameter(say) from fault
+    ascends = all(before < after for before, after in pairwise([0.0, *found]))
+    if not ascends or found[-1] != 100:
+        raise BadParameter(say)
+    return Shares(percent / 100 for percent in found)
 
 
 def _percent(text: str) -> float:
+    written, say = text.strip(), "write a percentage with its sign, as 10%"
+    if not written.endswith("%"):
+        raise BadParameter(say)
     try:
-        return float(text.strip().removesuffix("%")) / 100
+        return float(written.removesuffix("%")) / 100
     except ValueError as fault:
-        raise BadParameter("write a percentage, as 10%") from fault
+        raise BadParameter(say) from fault
 
 
 Baseline = Annotated[
@@ -78,7 +87,7 @@ HoursOption = Annotated[
 ]
 DaysOption = Annotated[
     float | None,
-    Option("--undecided-after", metavar="DAYS", min=0, help="Days without an outcome until:"),
+    Option("--undecided-after", metavar="DAYS", help="Days above 0 without an outcome until:"),
 ]
 OnUndecidedOption = Annotated[
     Literal["ask", "ship", "back"] | None,

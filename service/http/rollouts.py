@@ -92,6 +92,11 @@ class RolloutStepAnswer(BaseModel):
     own: int = Field(description="Settled decisions of the challenger.")
     baseline: int = Field(description="Settled decisions of the baseline.")
     sentence: str
+    by: str = Field(
+        description="Name of the key that took it; `automatic`: the service; empty where keys are "
+        "off."
+    )
+    reason: str
 
 
 class RolloutFiguresAnswer(BaseModel):
@@ -354,7 +359,12 @@ def _answer(state: State, services: ServicesDep, status: RolloutStatus) -> Rollo
             "stages": list(rollout.stages),
             "share": rollout.share,
             "sentence": status.sentence,
-            "last": rollout.last and msgspec.structs.asdict(rollout.last),
+            "last": rollout.last
+            and {
+                **msgspec.structs.asdict(rollout.last),
+                "by": rollout.last_by,
+                "reason": rollout.last_reason,
+            },
             "figures": None if rollout.ended else known,
             "guardrails": [
                 {**msgspec.structs.asdict(each), "metric": each.metric} for each in status.findings

@@ -180,6 +180,7 @@ class Admin:
         if state.deleted:
             raise NotFound(f"there is no experiment {quoted(name)}", path="experiment")
         try:
+            settings = _divided(state, policy, settings)
             changed = state.definition_with_shares.with_policy(policy, settings)
         except ValueError as fault:
             path, _, message = str(fault).partition(": ")
@@ -199,12 +200,13 @@ class Admin:
         self.check(definition)
         self.check_revision(state, if_match)
         if not created:
+            definition = _gathered(state, definition)
             _expect_comparable(state, definition)
         expect_room(self._memory_bytes, state, definition, len(definition.arms))
         same = not created and state.definition.features.same_as(definition.features)
         version = state.schema_version + (not same)
         event = _defined(state, definition, version, self._log.clock.now(state))
-        before = None if created else state.current_definition
+        before = None if created else _gathered(state, state.current_definition)
         changes = difference(before, definition)
         fresh = await asyncio.to_thread(_folded, state.name, event)
         restarts = {
@@ -229,7 +231,7 @@ class Admin:
         PreconditionFailed, Conflict where another revision came between, Invalid, or NotFound."""
         find(state, policy)
         self.check_revision(state, if_match)
-        if not state.traffic.version_share(policy):  # versions divide a share, whatever it is
+        if not (share and state.traffic.version_share(policy)):  # versions divide any share
             expect_no_rollout(state, policy, "its share")
         if not any({**state.traffic.given, policy: share}.values()):
             raise Invalid("at least one policy needs a share above 0", path="share")
@@ -280,7 +282,7 @@ class Admin:
         outcome = await self._log.committer.append(entry, event)
         if isinstance(outcome, MarkConflict):
             raise Conflict(f"revision {event.revision} was defined by someone else meanwhile")
-        log_change(state.name, f"{what}, revision {event.revision}", event.by)
+        log_change(state.name, f"{what.removesuffix('.')}, revision {event.revision}", event.by)
 
     @staticmethod
     def check_revision(state: State, if_match: int | None) -> None:
@@ -557,6 +559,8 @@ def _expect_comparable(state: State, definition: Definition) -> None:
             if policy != now.policies[name].model_copy(update={"share": policy and policy.share}):
                 expect_no_rollout(state, name, f"policy {quoted(name)}")
         never = definition.never_below
+        if not sum(definition.policies[name].share for name in {rollout.policy, rollout.baseline}):
+            expect_no_rollout(state, rollout.policy, "that there is any traffic for it")
         of_version = rollout.version is not None
         if never and not of_version and never.policy in (rollout.policy, rollout.baseline):
             expect_no_rollout(state, never.policy, "how never_below divides its traffic")
@@ -566,6 +570,25 @@ def _expect_comparable(state: State, definition: Definition) -> None:
             expect_no_rollout(state, rollout.policy, "the features")
         if definition.rollout.guardrails.where != now.rollout.guardrails.where:
             expect_no_rollout(state, rollout.policy, "the segments that it is judged in")
+
+
+def _gathered(state: State, definition: Definition) -> Definition:
+    """Return a definition whose baselines have the traffic of their rollouts: a rollout alone
+    divides it."""
+    shares = {name: policy.share for name, policy in definition.serving.items()}
+    return definition.with_shares(state.traffic.gathered(shares))
+
+
+def _divided(state: State, policy: str, settings: AnyPolicy) -> AnyPolicy:
+    """Return settings of a policy with its share, where a rollout says what that is. Raises
+    Conflict for another share than it has, now or without the rollout."""
+    rollout = state.traffic.rollout_of(policy)
+    if rollout is None or rollout.version is not None:
+        return settings
+    share = state.traffic.given[policy]
+    if settings.share not in (share, state.traffic.gathered(state.traffic.given)[policy]):
+        expect_no_rollout(state, policy, "its share")
+    return settings.model_copy(update={"share": share})
 
 
 def _unfolded(before: Definition, after: Definition) -> dict[str, str]:

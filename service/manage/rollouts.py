@@ -52,8 +52,10 @@ from service.state.rollout import (
     RolloutReading,
     RolloutStep,
     advance,
+    by_person,
     guarded_step,
     hold,
+    last_words,
     next_step,
     resume,
     roll_back,
@@ -275,7 +277,7 @@ class Rollouts:
             raise Conflict(f"the rollout of {quoted(policy)} is held already")
         revision, looks = state.revision, await self._look_soon(state)
         now, reading = self._log.clock.now(state), _look_of(rollout, looks).reading
-        step = PERSON_STEPS[kind](rollout, reading, now)
+        step = by_person(PERSON_STEPS[kind](rollout, reading, now))
         await self._append(state, policy, step, revision, by, reason)
         return await self._status(state, found(state, policy), looks)
 
@@ -295,7 +297,7 @@ class Rollouts:
         self, state: State, rollout: Rollout, looks: RolloutLooks | None
     ) -> RolloutStatus:
         if rollout.ended:
-            said = "" if rollout.last is None else rollout.last.sentence
+            said = last_words(rollout)
             return RolloutStatus(rollout, NO_LOOK, (), said, None)
         look, findings = _look_of(rollout, looks), self._findings(state, rollout, looks)
         forecast = None if looks is None else await _forecast(rollout, looks)

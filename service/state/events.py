@@ -13,14 +13,12 @@ import msgspec
 
 from service.bandits.outcome import Outcome as Outcome
 from service.errors import Damaged, NotLoggable, UnknownSchema
+from service.state.rollout import AUTOMATIC as AUTOMATIC
 from service.state.rollout import RolloutPlan, RolloutStep
 from service.state.version_gate import GateFigures
 
 FeatureValues = dict[str, Any]
 """Values by name, as in JSON."""
-
-AUTOMATIC = "automatic"
-"""Author, in place of a key, of what the service does by itself."""
 
 STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""

@@ -63,6 +63,7 @@ from service.state.exposure import Exposure
 from service.state.learner import Learner
 from service.state.newness import Newness
 from service.state.reward_statistics import ArmRewardSums, RewardTotals
+from service.state.rollout import last_words
 from service.state.rule_plan import Ruled
 from service.state.rulebook import RuleBook, Situation
 from service.state.snapshot import Snapshot
@@ -505,7 +506,7 @@ class State:
             born=learner.born,
             version=rollout.version,
             gate=learner.gate_figures,
-            reason=event.step.sentence,
+            reason=last_words(rollout),
         )
         self.end_gate(position, ended)
 

@@ -13,11 +13,14 @@ import msgspec
 from service.clock import iso
 from service.definition.rollout import OnUndecided
 from service.naming import quoted
-from service.state.guardrails import Finding
+from service.state.guardrails import METRICS, Finding
 from service.tables import figure, percent
 
 HOUR_S = 3_600.0
 DAY_S = 86_400.0
+AUTOMATIC = "automatic"
+"""Author, in place of a key, of what the service does by itself."""
+
 LEAST_UNITS = 50
 """Effective number of visitors without which no rollout advances: below, a few of them make its
 outcome."""
@@ -70,6 +73,8 @@ class Rollout(RolloutPlan, frozen=True, kw_only=True):
     stage_since     unix seconds
     waiting_since   unix seconds from which `undecided_after_days` count
     last            the last step; None: there was none
+    last_by         who took it, as `events.Change` has it
+    last_reason     why, for people
     """
 
     position: int = 0
@@ -79,6 +84,8 @@ class Rollout(RolloutPlan, frozen=True, kw_only=True):
     stage_since: float
     waiting_since: float
     last: "RolloutStep | None" = None
+    last_by: str = ""
+    last_reason: str = ""
 
     @property
     def share(self) -> float:
@@ -103,8 +110,14 @@ class Rollout(RolloutPlan, frozen=True, kw_only=True):
     def only_warns(self, breach: Finding) -> bool:
         """Whether no step follows a breach. A person who lets a rollout go on has seen what would
         hold it at this stage."""
-        resumed = self.last is not None and self.last.kind == "resume"
-        return breach.on_breach == "warn" or (breach.on_breach == "hold" and resumed)
+        return breach.on_breach == "warn" or (breach.on_breach == "hold" and self.let_go)
+
+    @property
+    def let_go(self) -> bool:
+        """Whether a person let it go on at this stage after a breach: then a person confirms the
+        next stage, too."""
+        last = self.last
+        return last is not None and last.kind == "resume" and last.metric in METRICS.values()
 
     @property
     def ended(self) -> bool:
@@ -121,7 +134,8 @@ class RolloutReading(msgspec.Struct, frozen=True, kw_only=True):
     lower, upper            bounds of `within` that hold at all times at once
     evidence                of a loss beyond the margin, from bets; 1 is enough
     units                   effective number of visitors of the policy with fewer
-    newest                  time of the last settlement, in unix seconds; None: there is none
+    newest                  time of the last settlement of a decision of the stage, in unix seconds;
+                            None: there is none
     """
 
     own: int
@@ -181,6 +195,7 @@ BEYOND = "upper bound of the reward above the margin"
 EVIDENCE = "evidence of a loss beyond the margin"
 DAYS = "days without an outcome"
 OWN_SETTLED = "settled decisions of the challenger"
+PERSON = "decision of a person"
 
 
 def reading_state(reading: RolloutReading, now: float) -> ReadingState:
@@ -216,7 +231,8 @@ def next_step(
     if state == "keeps" and reading.units >= LEAST_UNITS:
         if now - rollout.stage_since < rollout.stage_hours * HOUR_S:
             return None
-        return _ask(rollout, reading, now) if rollout.ask else advance(rollout, reading, now)
+        asks = rollout.ask or rollout.let_go
+        return _ask(rollout, reading, now) if asks else advance(rollout, reading, now)
     if now - rollout.waiting_since < rollout.undecided_after_days * DAY_S:
         return None
     return _undecided(rollout, reading, now, state)
@@ -248,8 +264,8 @@ def begun(plan: RolloutPlan, position: int, at: float) -> Rollout:
     return Rollout(**given, position=position, started_at=at, stage_since=at, waiting_since=at)
 
 
-def applied(rollout: Rollout, step: RolloutStep) -> Rollout:
-    """Return the rollout after a step."""
+def applied(rollout: Rollout, step: RolloutStep, by: str = "", reason: str = "") -> Rollout:
+    """Return the rollout after a step. by, reason: as `events.RolloutStepped` has them."""
     moved, resumed = step.stage != rollout.stage, step.kind == "resume"
     return msgspec.structs.replace(
         rollout,
@@ -258,6 +274,8 @@ def applied(rollout: Rollout, step: RolloutStep) -> Rollout:
         stage_since=step.at if moved else rollout.stage_since,
         waiting_since=step.at if resumed else rollout.waiting_since,
         last=step,
+        last_by=by,
+        last_reason=reason,
     )
 
 
@@ -288,8 +306,19 @@ def hold(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
 def resume(rollout: Rollout, reading: RolloutReading, now: float) -> RolloutStep:
     """Return the step after which a held rollout goes on, with all its days before it."""
     said = f"{_verdict(rollout, reading, now)} The rollout goes on at {percent(rollout.share)}."
-    counts = OWN_SETTLED, float(reading.own), None
-    return _step("resume", "running", rollout, reading, now, counts, said)
+    counts, last = (OWN_SETTLED, float(reading.own), None), rollout.last
+    step = _step("resume", "running", rollout, reading, now, counts, said)
+    if last is None or last.metric not in METRICS.values():
+        return step
+    breach = {"metric": last.metric, "value": last.value, "bound": last.bound}
+    return msgspec.structs.replace(step, **breach, decisions=last.decisions)
+
+
+def by_person(step: RolloutStep) -> RolloutStep:
+    """Return a step that a person decided: no figure did. What `resume` lets go stays."""
+    if step.kind == "resume":
+        return step
+    return msgspec.structs.replace(step, metric=PERSON, value=None, bound=None)
 
 
 def _forward(
@@ -391,13 +420,27 @@ def standing(
         case "finished":
             where += ", and the rollout is finished."
         case "held":
-            where += ", and the rollout is held."
+            where += f", and the rollout is held.{_last_words_of(rollout)}"
         case "undecided":
-            where += ", and the rollout is held until a person decides."
+            where += f", and the rollout is held until a person decides.{_last_words_of(rollout)}"
     if rollout.state == "running" and reading_state(reading, now) == "no data":
         where += " It cannot advance without data."
     sentences = [_verdict(rollout, reading, now), where, *(each.sentence for each in breaches)]
     return " ".join(sentences)
+
+
+def last_words(rollout: Rollout) -> str:
+    """Say who took the last step of a rollout, when, why, and what it said."""
+    step = rollout.last
+    if step is None:
+        return ""
+    who = {AUTOMATIC: "Forage", "": "somebody"}.get(rollout.last_by, quoted(rollout.last_by))
+    why = f", {rollout.last_reason!r}" if rollout.last_reason else ""
+    return f"{who}, {iso(step.at)}{why}: {step.sentence}"
+
+
+def _last_words_of(rollout: Rollout) -> str:
+    return f" {last_words(rollout)}" if rollout.last else ""
 
 
 def _until_decided(rollout: Rollout) -> str:
@@ -408,8 +451,9 @@ def _verdict(rollout: Rollout, reading: RolloutReading, now: float) -> str:
     """Put a reading into a sentence."""
     state, margin = reading_state(reading, now), f"the margin of {percent(rollout.margin)}"
     if state == "no data":
-        since = f" since {iso(reading.newest)}" if reading.newest is not None else ""
-        return f"There is no data{since}."
+        if reading.newest is None:
+            return "There is no data of this stage yet."
+        return f"There is no data since {iso(reading.newest)}."
     earned = (
         f"{quoted(rollout.challenger)} earned {_reward(reading.value)} a decision after "
         f"{reading.own:,} settlement{'s' * (reading.own != 1)}, and {quoted(rollout.baseline)} "

@@ -3,7 +3,7 @@ and what a unit draws for good."""
 
 import hashlib
 from collections.abc import Mapping
-from math import inf, log
+from math import inf, isclose, log
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from service.bandits.kinds import AnyPolicy
 from service.definition.experiment import Definition
 from service.state.events import BudgetMoved, RolloutStarted, RolloutStepped, TrafficChanged
 from service.state.loss_budget import LossBudget
-from service.state.rollout import Rollout, RolloutStep, applied, begun
+from service.state.rollout import Rollout, applied, begun
 
 TrafficEvent = TrafficChanged | RolloutStarted | RolloutStepped | BudgetMoved
 
@@ -81,6 +81,17 @@ class Traffic:
             both = whole[each.baseline]
             shares |= {each.baseline: both * (1 - each.share), each.policy: both * each.share}
         return shares
+
+    def gathered(self, shares: Mapping[str, float]) -> dict[str, float]:
+        """Return shares where each baseline has what it and its challenger have, and these none:
+        what a definition says of them, however it divides that. Rounding is no change."""
+        found = dict(shares)
+        for each in self._challengers.values():
+            if each.policy in found and each.baseline in found:
+                both, now = found[each.baseline] + found[each.policy], self._whole[each.baseline]
+                found[each.baseline] = now if isclose(both, now) else both
+                found[each.policy] = 0.0
+        return found
 
     def chance(self, policy: str) -> float:
         """Return the chance of a policy."""
@@ -164,7 +175,7 @@ class Traffic:
                 begins = begun(event.plan, position, event.at)
                 return self._with(rollouts={**self.rollouts, begins.policy: begins})
             case RolloutStepped():
-                return self._stepped(event.policy, event.step)
+                return self._stepped(event)
             case BudgetMoved():
                 return self._moved(event)
 
@@ -177,8 +188,9 @@ class Traffic:
         moved = msgspec.structs.replace(budget, share=event.share, moves=event.number)
         return self._with(budget=moved)
 
-    def _stepped(self, policy: str, step: RolloutStep) -> "Traffic":
-        rollout = applied(self.rollouts[policy], step)
+    def _stepped(self, event: RolloutStepped) -> "Traffic":
+        policy = event.policy
+        rollout = applied(self.rollouts[policy], event.step, event.by, event.reason)
         rollouts = {**self.rollouts, policy: rollout}
         if rollout.state == "rolled_back":
             return self._with(rollouts=rollouts, rollbacks=self.rollbacks + 1)

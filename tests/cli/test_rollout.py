@@ -116,9 +116,9 @@ def test_the_start_of_one_that_would_have_lost_warns(running: Serving, tmp_path:
 
 def test_what_is_wrong_is_said(running: Serving, tmp_path: Path) -> None:
     for options, says in (
-        (("new", "--over", "main", "--stages", "5,many"), "write percentages, as 5,20,50,100"),
-        (("new", "--over", "main", "--margin", "much"), "write a percentage, as 10%"),
-        (("new", "--over", "main", "--stages", "50,20,100"), "must ascend"),
+        (("new", "--over", "main", "--stages", "5,many"), "write percentages that ascend to 100"),
+        (("new", "--over", "main", "--margin", "much"), "write a percentage with its sign, as 10%"),
+        (("new", "--over", "main", "--stages", "50,20,100"), "that ascend to 100"),
         (("newer", "--over", "main"), "no policy 'newer'"),
         (("main", "--over", "new"), "set it to 0 first"),
     ):

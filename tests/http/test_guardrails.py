@@ -110,6 +110,8 @@ def test_a_challenger_that_cannot_decide_is_taken_back_before_any_reward(wire: W
     assert (ended["state"], ended["guardrails"], ended["figures"]) == ("rolled_back", [], None)
     assert ended["last"] | {"at": 0.0} == {
         "kind": "roll back",
+        "by": "automatic",
+        "reason": "",
         "at": 0.0,
         "metric": "share of decisions by the fallback",
         "value": 8 / 13,
@@ -117,14 +119,14 @@ def test_a_challenger_that_cannot_decide_is_taken_back_before_any_reward(wire: W
         "decisions": 13,
         "own": 0,
         "baseline": 0,
-        "sentence": ended["sentence"],
+        "sentence": ended["last"]["sentence"],
     }
-    assert ended["sentence"] == (
+    assert ended["last"]["sentence"] == (
         "'new' let the fallback decide 8 of its last 13 decisions, 62 percent: at most 1 percent "
         "is allowed. 'old' has its traffic back."
     )
     assert sentences(wire) == [
-        "Forage rolled back the rollout of 'new': " + ended["sentence"].removesuffix(".")
+        "Forage rolled back the rollout of 'new': " + ended["last"]["sentence"].removesuffix(".")
     ]
     assert wire.metrics()['forage_rollout_rollbacks_total{experiment="shop"}'] == 1
 

@@ -222,6 +222,56 @@ def test_what_a_rollout_compares_does_not_change_under_it(shop: Wire, change: Js
     expect_problem(shop.put("/experiments/shop?replace=true", without), 409)
 
 
+def test_a_file_and_a_policy_without_a_change_change_nothing(shop: Wire) -> None:
+    """However they divide what the two have: as the file does, or as the rollout does now."""
+    start(shop)
+    divided = shop.definition()
+    for definition in (two_policies(), divided):
+        plan = shop.put("/experiments/shop?dry_run=true", definition).json()
+        assert not any(plan["changes"].values()), plan
+    for share in (0.0, 0.2):
+        body = {"kind": "random", "share": share}
+        for policy, code in (("new", 200), ("old", 409)):
+            answer = shop.put(f"/experiments/shop/policies/{policy}", body)
+            assert answer.status_code == code, answer.text
+    assert shop.put("/experiments/shop/policies/old", {"kind": "random"}).status_code == 200
+    assert shares(shop) == {"old": 0.8, "new": 0.2, "other": 1.0}
+
+
+def test_a_rollout_keeps_traffic(shop: Wire) -> None:
+    start(shop)
+    policies = {**two_policies()["policies"], "old": {"kind": "random", "share": 0.0}}
+    refused = shop.put("/experiments/shop", two_policies(policies=policies))
+    assert "that there is any traffic for it would change" in expect_problem(refused, 409)["detail"]
+
+
+def test_no_stage_is_passed_without_a_decision_of_it(shop: Wire) -> None:
+    start(shop, stage_hours=0.0)
+    visitors = Visitors(shop, old=0.5, new=0.5)
+    while stage_of(shop) == 0:
+        visitors.visit(1)
+        assert visitors.number < 4_000
+    shop.sleep(600)
+    now = status(shop)
+    assert (now["stage"], now["state"], now["figures"]["newest"]) == (1, "running", None)
+    assert "There is no data of this stage yet" in now["sentence"]
+
+
+def stage_of(wire: Wire) -> int:
+    return wire.services.log.replicas.states["shop"].traffic.rollouts["new"].stage
+
+
+def test_a_step_of_a_person_says_who_took_it_and_why(shop: Wire) -> None:
+    start(shop)
+    Visitors(shop, old=0.5, new=0.5).visit(60)
+    shop.post("/experiments/shop/rollouts/new/hold", {"reason": "a sale"})
+    held = status(shop)
+    told = held["last"]["by"], held["last"]["reason"], held["last"]["metric"], held["last"]["value"]
+    assert told == ("", "a sale", "decision of a person", None)
+    assert "somebody, " in held["sentence"]
+    assert "'a sale'" in held["sentence"]
+
+
 def test_the_same_file_applied_again_leaves_a_rollout_as_it_is(shop: Wire) -> None:
     start(shop)
     file = two_policies(arms={"a": {}, "b": {}, "c": {}})

@@ -256,6 +256,7 @@ def test_a_version_that_cannot_decide_is_taken_back_before_any_reward(shop: Wire
     now = status(shop)
     assert now["state"] == "rolled_back"
     assert now["last"]["metric"] == "share of decisions by the fallback"
-    assert now["sentence"].startswith("'net/1' let the fallback decide")
+    assert now["last"]["sentence"].startswith("'net/1' let the fallback decide")
+    assert now["sentence"].endswith(now["last"]["sentence"])
     assert now["last"]["own"] == 0
     assert version(shop)["state"] == "rejected"

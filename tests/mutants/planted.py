@@ -882,7 +882,7 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/state/rollout.py",
-                'or (breach.on_breach == "hold" and resumed)',
+                'or (breach.on_breach == "hold" and self.let_go)',
                 "",
             )
         ],
@@ -977,6 +977,28 @@ MUTANTS: Final = (
                 "service/state/fold.py",
                 "every = learner.settings.learns_all or self.traffic.is_challenger(name)",
                 "every = learner.settings.learns_all",
+            )
+        ],
+        ["tests/http/test_rollouts.py"],
+    ),
+    Mutant(
+        "a stage is passed by what the one before it earned",
+        [
+            Edit(
+                "service/analysis/rollouts.py",
+                "at[at >= rollout.stage_since]",
+                "at",
+            )
+        ],
+        ["tests/http/test_rollouts.py"],
+    ),
+    Mutant(
+        "a definition takes traffic from a rollout each time",
+        [
+            Edit(
+                "service/manage/admin.py",
+                "            definition = _gathered(state, definition)\n",
+                "",
             )
         ],
         ["tests/http/test_rollouts.py"],

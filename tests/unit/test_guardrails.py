@@ -279,13 +279,27 @@ def test_a_loss_beyond_the_margin_is_no_matter_of_asking() -> None:
 
 
 def test_what_a_person_let_go_on_only_warns_at_this_stage() -> None:
-    held = rollout(state="held")
-    resumed = applied(held, resume(held, still_open(), DAY_LATER))
+    breached = next_step(rollout(), still_open(), DAY_LATER, [HOLD])
+    assert breached is not None
+    held = applied(rollout(), breached)
+    step = resume(held, still_open(), DAY_LATER)
+    resumed = applied(held, step)
+    assert (step.metric, step.value, step.bound) == (HOLD.metric, HOLD.value, HOLD.bound)
     assert kind_of(resumed, HOLD) is None
+    later = DAY_LATER + 86_400.0
+    asked = next_step(resumed, reading(later), later)
+    assert asked is not None
+    assert (asked.kind, asked.state) == ("ask", "held")
     assert resumed.only_warns(HOLD)
     assert kind_of(resumed, BACK) == "roll back"
     moved = applied(resumed, advance(resumed, still_open(), DAY_LATER))
     assert kind_of(moved, HOLD) == "ask"
+
+
+def test_a_rollout_that_a_person_held_is_held_by_guardrails_once_it_goes_on() -> None:
+    held = rollout(state="held")
+    resumed = applied(held, resume(held, still_open(), DAY_LATER))
+    assert kind_of(resumed, HOLD) == "ask"
 
 
 @pytest.mark.parametrize("state", ["rolled_back", "finished"])
