@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.forage import Ended, Serving, expect_refusal, forage, serving
+from tests.recovery.serving import eventually
 
 SHOP = {
     "arms": {"kibble": {}, "ball": {}},
@@ -85,8 +86,12 @@ def test_a_forecast_says_days_and_whether_it_can_end(running: Serving, tmp_path:
         if number % 2:
             running.post("/reward", {"decision_id": chosen["decision_id"], "reward": 1.0})
     running.client.put(f"{PATH}/policies/new/share", json={"share": 0.0}).raise_for_status()
-    told = run(running, tmp_path, "forecast", "new", "--over", "main")
-    lines = told.stdout.splitlines()
+
+    def told() -> str:
+        return run(running, tmp_path, "forecast", "new", "--over", "main").stdout
+
+    eventually(lambda: "\n200 decisions" in told())  # once the default rewards are there
+    lines = told().splitlines()
     assert lines[0].split("  ")[0] == "share"
     assert [line.split()[0] for line in lines[1:4]] == ["5%", "20%", "50%"]
     assert "24 hours" in lines[1]
