@@ -15,7 +15,7 @@ from tests.support.service import Wire, expect_problem, serving
 pytestmark = pytest.mark.process
 
 PATH = "/experiments/shop/evaluations"
-DECISIONS = 90
+DECISIONS = 200
 
 
 @pytest.fixture(scope="module")
