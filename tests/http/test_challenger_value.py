@@ -13,7 +13,7 @@ from service.manage.rollouts import FORECAST_VALUE_SECONDS, START_VALUE_SECONDS
 from service.state.fold import State
 from service.state.rollout import RolloutPlan
 from tests.support.clock import VirtualClock
-from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.service import SECRET, Json, Wire, expect_problem, serving
 from tests.unit.folding import shop
 
 EXPERIMENT = "/experiments/shop"
@@ -25,7 +25,7 @@ LEARNER: Json = {"kind": "linucb", "epsilon": 0.3}
 
 @pytest.fixture
 def wire(store: MemoryStore, clock: VirtualClock) -> Iterator[Wire]:
-    with serving(store, clock=clock) as wire:
+    with serving(store, clock=clock, token_keys=[SECRET]) as wire:
         yield wire
 
 

@@ -18,7 +18,7 @@ from service.state.learner import Learner
 from tests.http.test_rollouts import LOOK_S, Visitors, start, status, two_policies
 from tests.support.broken import break_head
 from tests.support.clock import VirtualClock
-from tests.support.service import URL, Json, Wire, expect_problem, serving
+from tests.support.service import SECRET, URL, Json, Wire, expect_problem, serving
 
 WITHIN_S = 20.0
 """Seconds within which the decisions of a process are judged."""
@@ -42,7 +42,7 @@ def shop_of(new: Json = NEW, **guardrails: Any) -> Json:
 @contextmanager
 def opened(clock: VirtualClock, store: MemoryStore, **guardrails: Any) -> Iterator[Wire]:
     """A shop in which `new` takes over from `old`."""
-    with serving(store, clock=clock) as wire:
+    with serving(store, clock=clock, token_keys=[SECRET]) as wire:
         made = wire.put("/experiments/shop?replace=true", shop_of(**guardrails))
         assert made.status_code == 200, made.text
         start(wire)
@@ -317,7 +317,7 @@ def segmented(store: MemoryStore, clock: VirtualClock) -> Iterator[Wire]:
         "policies": {"old": {"kind": "random"}, "new": {"kind": "random", "share": 0.0}},
         "reward": {"range": [0, 1], "wait_seconds": 60},
     }
-    with serving(store, clock=clock, expiry_seconds=1.0) as wire:
+    with serving(store, clock=clock, expiry_seconds=1.0, token_keys=[SECRET]) as wire:
         assert wire.put("/experiments/shop?replace=true", definition).status_code == 200
         yield wire
 
@@ -348,6 +348,7 @@ def test_a_segment_that_loses_holds_a_rollout_that_wins_as_a_whole(segmented: Wi
         if each["guardrail"] == "segments"
     }
     assert states == {"germany": "ok", "france": "breached"}
+    segmented.sleep(WITHIN_S)
     assert breached(segmented)["segments"] == 1
 
 
@@ -410,7 +411,7 @@ def test_of_two_processes_that_see_a_breach_the_first_acts(
     wire: Wire, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each by the decisions that it made itself."""
-    with serving(store, clock=VirtualClock()) as late:
+    with serving(store, clock=VirtualClock(), token_keys=[SECRET]) as late:
         for each in (wire, late):
             break_and_decide(each)
         wire.sleep(WITHIN_S)

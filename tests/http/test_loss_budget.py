@@ -10,7 +10,7 @@ from service.state.changelog import NOTABLE_KINDS
 from service.state.events import BudgetMoved, decode_event
 from tests.http.test_rollouts import LOOK_S, Visitors
 from tests.support.clock import VirtualClock
-from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.service import SECRET, Json, Wire, expect_problem, serving
 
 NEVER_BELOW = {"policy": "main", "by": 0.2}
 
@@ -28,7 +28,7 @@ def two_policies(**more: Any) -> Json:
 @pytest.fixture
 def shop(store: MemoryStore, clock: VirtualClock) -> Iterator[Wire]:
     """Policies that only their names tell apart; default rewards settle each second."""
-    with serving(store, clock=clock, expiry_seconds=1.0) as wire:
+    with serving(store, clock=clock, expiry_seconds=1.0, token_keys=[SECRET]) as wire:
         assert wire.put("/experiments/shop?replace=true", two_policies()).status_code == 200
         yield wire
 
@@ -67,7 +67,7 @@ def test_a_good_learner_gets_more_of_the_traffic(shop: Wire, store: MemoryStore)
     assert (newest["kind"], newest["by"], newest["revision"]) == ("budget_moved", "automatic", None)
     assert newest["sentence"].startswith("Forage moved the loss budget: The others earned 0.")
     assert newest["kind"] not in NOTABLE_KINDS
-    with serving(store, clock=VirtualClock()) as restarted:
+    with serving(store, clock=VirtualClock(), token_keys=[SECRET]) as restarted:
         assert budget(restarted)["share"] == 0.8
 
 
@@ -152,7 +152,7 @@ def test_of_two_processes_that_move_it_the_first_counts(shop: Wire, store: Memor
         records = shop.run(store.read("shop", 0, 10_000))
         return sum(isinstance(decode_event(each.payload), BudgetMoved) for each in records)
 
-    with serving(store, clock=VirtualClock()) as late:
+    with serving(store, clock=VirtualClock(), token_keys=[SECRET]) as late:
         Visitors(shop, main=0.3, new=0.9).visit(1_000)
         before = moves()
         assert before > 0

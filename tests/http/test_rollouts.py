@@ -13,7 +13,7 @@ from service.log.stores.memory import MemoryStore
 from service.state.fold import State
 from service.state.rollout import NO_READING, RolloutPlan
 from tests.support.clock import VirtualClock
-from tests.support.service import Json, Wire, expect_problem, serving
+from tests.support.service import SECRET, Json, Wire, expect_problem, serving
 from tests.support.stores import Disk
 
 LOOK_S = 31.0
@@ -36,7 +36,7 @@ def two_policies(**more: Any) -> Json:
 @pytest.fixture
 def shop(store: MemoryStore, clock: VirtualClock) -> Iterator[Wire]:
     """Policies that only their names tell apart; default rewards settle each second."""
-    with serving(store, clock=clock, expiry_seconds=1.0) as wire:
+    with serving(store, clock=clock, expiry_seconds=1.0, token_keys=[SECRET]) as wire:
         assert wire.put("/experiments/shop?replace=true", two_policies()).status_code == 200
         yield wire
 
@@ -341,7 +341,7 @@ def test_no_visitor_leaves_the_challenger_and_nobody_else_moves(
     assert policies() == first
     shop.post("/experiments/shop/rollouts/new/advance", {})
     assert policies() == second
-    with serving(store, clock=VirtualClock()) as restarted:
+    with serving(store, clock=VirtualClock(), token_keys=[SECRET]) as restarted:
         assert policies(restarted) == second
     shop.post("/experiments/shop/rollouts/new/advance", {})
     last = policies()
