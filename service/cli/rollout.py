@@ -29,7 +29,8 @@ Exit status: 0, or 1 where the service refuses or does not answer.
 STEP_HELP = {
     "advance": "Advance a rollout to its next stage; the last one ends it." + _ENDING,
     "hold": "Hold a rollout at its stage. It is still taken back if it loses." + _ENDING,
-    "resume": "Let a held rollout go on, with all its days before it." + _ENDING,
+    "resume": "Let a held rollout go on, with all its days before it. At this stage a guardrail "
+    "that held it only warns." + _ENDING,
     "back": "Give the traffic back to the baseline: the rollout is over." + _ENDING,
 }
 """Help of the commands that take a step, by the step."""

@@ -22,8 +22,8 @@ from service.telemetry.metrics import Telemetry
 logger = logging.getLogger(__name__)
 
 TOGETHER_SECONDS = 0.05
-"""Seconds between two reads of a shared log: events of that time are folded together. At a thousand
-rewards a second each read would find one or two, and cost ten times their fold."""
+"""Seconds between two reads of a shared log: events of that time are folded together. Without a
+pause each read would find one or two events, and cost ten times their fold."""
 
 DISCOVER_SECONDS = 0.5
 """Seconds between two searches for experiments that other processes have defined."""

@@ -120,7 +120,8 @@ class Replica:
     losses         times that the log had lost events or decision rows
     lost_to        the last position that this process knows to have been lost
     unlogged       losses not yet logged
-    in_runs        it folds several events at once where the state lets it
+    in_runs        it folds several events at once where the state lets it; never again once such a
+                   run has failed
     erased         positions that new versions pass over, beside those erased before them
     """
 

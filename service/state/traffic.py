@@ -170,7 +170,7 @@ class Traffic:
         """Return the traffic after an event, at its position in the log."""
         match event:
             case TrafficChanged():
-                return self._with(shares={**self.given, **event.shares})
+                return self._with(shares={**self._whole, **event.shares})
             case RolloutStarted():
                 begins = begun(event.plan, position, event.at)
                 return self._with(rollouts={**self.rollouts, begins.policy: begins})

@@ -149,6 +149,6 @@ def gate_sentence(
         f"(between {figure(found.low)} and {figure(found.high)} less)"
     )
     if found.low <= 0 <= found.high:
-        net = "explains" if found.explains else "explains nothing of"
-        told += f", and its net {net} rewards that it was not fitted to"
+        shown = "explains" if found.explains else "was not shown to explain"
+        told += f", and its net {shown} rewards that it was not fitted to"
     return told + "."

@@ -86,13 +86,17 @@ def fit(
     scale = float(np.sqrt(np.average((reward - center) ** 2, weights=weight))) or 1.0
     if plan.log_loss:
         center, scale = 0.0, 1.0
-    rows = torch.tensor(x, dtype=torch.float32)
-    columns = torch.tensor(column)
-    targets = torch.tensor((reward - center) / scale, dtype=torch.float32)
-    split = max(1, round(len(rows) * (1 - plan.training.validation)))
-    weights = torch.tensor(weight, dtype=torch.float32)
-    best = _descend(body, head, rows, columns, targets, weights, split, plan)
-    explained = _explained(body, head, rows, columns, targets, weights, split, plan)
+    split = max(1, round(len(x) * (1 - plan.training.validation)))
+    rows = _Rows(
+        x=torch.tensor(x, dtype=torch.float32),
+        columns=torch.tensor(column),
+        targets=torch.tensor((reward - center) / scale, dtype=torch.float32),
+        weights=torch.tensor(weight, dtype=torch.float32),
+        split=split,
+        log_loss=plan.log_loss,
+    )
+    best = _descend(body, head, rows, plan.training)
+    explained = _explained(body, head, rows)
 
     network = Network(_layers(body), plan.rectified)
     output, bias = _arrays(head)
@@ -123,37 +127,54 @@ def _ridge_loss(x: Array, target: Array, weight: Array, split: int, *, log_loss:
     return float(np.average(each, weights=weight[held_out]))
 
 
-def _explained(
-    body: nn.Module,
-    head: nn.Module,
-    rows: torch.Tensor,
-    columns: torch.Tensor,
-    targets: torch.Tensor,
-    weights: torch.Tensor,
-    split: int,
-    plan: NetPlan,
-) -> float:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What a net is fitted to, in the order of the log.
+
+    x          (n, inputs)
+    columns    (n,) the output that each row's target belongs to
+    targets    (n,)
+    weights    (n,)
+    split      the first row that is held out
+    log_loss   of targets in [0, 1]; otherwise squares
+    """
+
+    x: torch.Tensor
+    columns: torch.Tensor
+    targets: torch.Tensor
+    weights: torch.Tensor
+    split: int
+    log_loss: bool
+
+    def losses(
+        self, body: nn.Module, head: nn.Module, chosen: torch.Tensor | slice
+    ) -> torch.Tensor:
+        """Return the loss of a net on each of the chosen rows."""
+        outputs = head(body(self.x[chosen]))
+        return self.losses_of(outputs.gather(1, self.columns[chosen][:, None])[:, 0], chosen)
+
+    def losses_of(self, output: torch.Tensor, chosen: torch.Tensor | slice) -> torch.Tensor:
+        """Return the loss of an output for each of the chosen rows."""
+        targets = self.targets[chosen]
+        if self.log_loss:
+            loss = nn.functional.binary_cross_entropy_with_logits
+            return loss(output, targets, reduction="none")
+        return nn.functional.mse_loss(output, targets, reduction="none")
+
+
+def _explained(body: nn.Module, head: nn.Module, rows: _Rows) -> float:
     """Return by how many standard errors the net's loss on the rows held out is below that of the
     level of those before; 0 where that is no number, or no row is held out."""
-    held_out = slice(split, None)
+    fitted, held_out = slice(rows.split), slice(rows.split, None)
     with torch.no_grad():
-        outputs = head(body(rows[held_out]))
-        own = outputs.gather(1, columns[held_out][:, None])[:, 0]
-        level = (weights[:split] * targets[:split]).sum() / weights[:split].sum()
-        if plan.log_loss:
+        weights = rows.weights[fitted]
+        level = (weights * rows.targets[fitted]).sum() / weights.sum()
+        if rows.log_loss:
             level = torch.logit(level.clamp(LEAST_CHANCE, 1 - LEAST_CHANCE))
-        told = targets[held_out]
-        less = _losses(level.expand_as(told), told, plan) - _losses(own, told, plan)
-        gains = weights[held_out] * less
+        flat = rows.losses_of(level.expand_as(rows.targets[held_out]), held_out)
+        gains = rows.weights[held_out] * (flat - rows.losses(body, head, held_out))
         found = float(gains.sum() / (gains - gains.mean()).square().sum().sqrt())
     return found if isfinite(found) else 0.0
-
-
-def _losses(output: torch.Tensor, told: torch.Tensor, plan: NetPlan) -> torch.Tensor:
-    """Return the loss of each row."""
-    if plan.log_loss:
-        return nn.functional.binary_cross_entropy_with_logits(output, told, reduction="none")
-    return nn.functional.mse_loss(output, told, reduction="none")
 
 
 class _Embeddings(nn.Module):
@@ -197,28 +218,19 @@ def _layers(body: nn.Sequential) -> list[tuple[Array, Array]]:
 
 
 def _descend(
-    body: nn.Module,
-    head: nn.Module,
-    rows: torch.Tensor,
-    columns: torch.Tensor,
-    targets: torch.Tensor,
-    weights: torch.Tensor,
-    split: int,
-    plan: NetPlan,
+    body: nn.Module, head: nn.Module, rows: _Rows, training: Training
 ) -> tuple[int, float]:
     """Adam until `patience` passes bring no gain; leaves the best parameters in place."""
-    training = plan.training
+    split = rows.split
     parameters = [*body.parameters(), *head.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=training.learning_rate)
     batch = max(training.batch, -(-split // training.steps))
 
     def loss(chosen: torch.Tensor | slice) -> torch.Tensor:
-        outputs = head(body(rows[chosen]))
-        own = outputs.gather(1, columns[chosen][:, None])[:, 0]
-        each = _losses(own, targets[chosen], plan)
-        return (weights[chosen] * each).sum() / weights[chosen].sum()
+        weights = rows.weights[chosen]
+        return (weights * rows.losses(body, head, chosen)).sum() / weights.sum()
 
-    held_out = slice(split, None) if split < len(rows) else slice(None)
+    held_out = slice(split, None) if split < len(rows.x) else slice(None)
     best, kept, bad, passes = float("inf"), [p.detach().clone() for p in parameters], 0, 0
     while passes < training.epochs and bad < training.patience:
         passes += 1

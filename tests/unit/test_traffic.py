@@ -251,6 +251,14 @@ def test_a_definition_gives_both_policies_of_a_rollout_what_it_gives_either() ->
     assert log.state.traffic.rollouts == {}
 
 
+def test_a_rollout_leaves_its_share_to_the_bit_while_others_change() -> None:
+    log = three_policies()
+    log.roll_out("new", "old", 0.01)
+    log.share(other=2.0)  # a hundredth of 3 and the rest of it are 3 - 2 ** -51
+    log.step("new", roll_back)
+    assert log.state.traffic.given == {"old": 3.0, "new": 0.0, "other": 2.0}
+
+
 def test_an_assigned_policy_is_drawn_with_its_chance() -> None:
     log = three_policies()
     log.roll_out("new", "old", 0.25)

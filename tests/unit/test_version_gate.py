@@ -122,7 +122,7 @@ def test_sentences_say_what_the_gate_saw() -> None:
     )
     empty = GateFigures(500, 0.01, -0.03, 0.05, 0.2, 0.19, explains=False)
     assert gate_sentence(3, 2, empty, "rejected").endswith(
-        "and its net explains nothing of rewards that it was not fitted to."
+        "and its net was not shown to explain rewards that it was not fitted to."
     )
     assert gate_sentence(1, 0, None, "serves") == (
         "Version 1 serves: it was not compared with version 0."
