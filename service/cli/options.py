@@ -51,6 +51,9 @@ OnlyExperiment = Annotated[
     str | None,
     Option("--experiment", metavar="NAME", help="The experiment; needed where there are several."),
 ]
+Parallel = Annotated[
+    int, Option("--parallel", metavar="N", min=1, help="Processes that share the work.")
+]
 AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
 JsonFile = Annotated[
     Path | None,

@@ -271,7 +271,7 @@ class Replica:
         self.digest = "" if payload is None else digest(payload)
         self._changed.add(self.name)
 
-    async def _apply_all(self, read: Sequence[ReadEvent], pace: Pace) -> None:
+    async def apply_all(self, read: Sequence[ReadEvent], pace: Pace) -> None:
         """Fold events that follow each other, in runs where that can be done; the caller holds the
         lock. Raises as `apply`, or RunFailed: the state may then hold a part of a run."""
         for run in self._runs(read):
@@ -334,7 +334,7 @@ class Replica:
                     adjacent = _adjacent(events[place:])
                     count = len(adjacent)
                     try:
-                        await self._apply_all(adjacent, pace)
+                        await self.apply_all(adjacent, pace)
                         self.caught_up_at = max(self.caught_up_at, began)
                     except RunFailed as fault:
                         await self._recover_singly(fault)
@@ -416,7 +416,7 @@ class Replica:
                 await self._expect_anchor(take_anchor(page, self.state.position))
                 anchored = False
             read, fault = _read_all(page, self.skips)
-            await self._apply_all(read, pace)
+            await self.apply_all(read, pace)
             if fault is not None:
                 raise fault
             if not self.recovered:

@@ -1,54 +1,59 @@
 """Every logged decision derived again, in one pass over the log from its beginning.
 
 The rows are listed before the log is folded, so the log holds every position that a listed row
-names, even while a service writes. Three integers are kept for each row, which is read again when
-the fold reaches its position.
+names, even while a service writes. Two integers are kept for each row, which is read again when the
+fold reaches its position.
+
+Several processes share the work by ranges (`audit_parts.py`): each folds the log up to its own
+range at once, and checks and derives what lies in that. The report is the one of a single process,
+in the same order.
 
 Where events were trimmed or erased the fold goes on at the origin; decisions made before it are
 checked by what their rows alone say.
 """
 
 from array import array
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from math import inf
+from typing import Any
 
-from service.analysis.rederive import (
-    Discrepancy,
-    DiscrepancyKind,
-    check_choice,
-    check_decision,
-    check_event,
-)
-from service.errors import Damaged, LogGap, StoreError, StoreUnavailable
+import numpy as np
+
+from service.analysis.rederive import Discrepancy
+from service.errors import Damaged
 from service.log.reading import Progress, Say, experiments_of, reading
-from service.log.replay import RowsByPosition, Step, origin_of, row_pages, steps
-from service.log.replica import Replica
+from service.log.replay import origin_of
 from service.log.stores import Store
-from service.log.stores.base import KeptRow
+from service.offline.audit_parts import LogFound, LogPart, RowsFound, RowsPart, audit_part
 from service.offline.audit_report import AuditReport
 from service.offline.exactly_once import SettledArms
-from service.settle.marks import ArmValue, arm_mark, read_arm
-from service.state.decisions import Decision, decode_decision, is_imported, is_whole, model_version
-from service.state.events import (
-    AnyEvent,
-    Erased,
-    Expired,
-    Learned,
-    LogTruncated,
-    Outcome,
-    Tombstone,
-)
+from service.offline.processes import CountMore, Processes
 from service.state.fold import State
+
+Parts = Sequence[RowsPart] | Sequence[LogPart]
+RunParts = Callable[[Parts, CountMore], Awaitable[list[Any]]]
+"""Function that works on parts, and returns what they found in their order."""
 
 
 async def audit_store(
-    url: str, experiment: str | None = None, say: Say | None = None
+    url: str, experiment: str | None = None, say: Say | None = None, parallel: int = 1
 ) -> list[AuditReport]:
     """Audit one experiment, or all. Raises NotFound, or StoreError where the store cannot be read.
-    A service may be at work on the store, which is only read."""
-    async with reading(url) as store:
+    A service may be at work on the store, which is only read.
+
+    parallel   processes that share the work
+    """
+    async with reading(url) as store, AsyncExitStack() as stack:
+        run: RunParts | None = None
+        if parallel > 1:
+            processes = await stack.enter_async_context(Processes(parallel))
+
+            async def run(parts: Parts, count: CountMore) -> list[Any]:
+                return await processes.map(audit_part, [(url, part) for part in parts], count)
+
         names = await experiments_of(store, experiment)
-        return [await Audit(store, name, say).run() for name in names]
+        return [await Audit(store, name, say, parallel, run).run() for name in names]
 
 
 async def find_damage(url: str) -> list[str]:
@@ -58,23 +63,25 @@ async def find_damage(url: str) -> list[str]:
 
 
 class Audit:
-    """Audit of one experiment."""
+    """Audit of one experiment.
 
-    def __init__(self, store: Store, experiment: str, say: Say | None = None) -> None:
+    parts   that the work is cut into
+    run     runs them; None: here, one after the other
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        experiment: str,
+        say: Say | None = None,
+        parts: int = 1,
+        run: RunParts | None = None,
+    ) -> None:
         self._store, self._name, self._progress = store, experiment, Progress(say)
+        self._parts, self._run = parts, run or self._run_here
         self._found = AuditReport(experiment)
-        self._numbers, self._positions = array("q"), array("q")  # of rows that can be derived
-        # None: the log broke, or has yet to come to its origin
-        self._replica: Replica | None = Replica(store, State(experiment))
-        self._missing: set[str] = set()
-        self._unlogged: set[str] = set()
-        self._oldest_closed = inf
-        self._unexplained: set[int] = set()  # tombstones that no erasure has named yet
-        self._settled = SettledArms(store, experiment)
-        self._broken, self._begins = False, 0
-        self._derived = 0
-        self._lost_to, self._lost_at = 0, 0.0
-        self._doubtful: list[tuple[int, float, list[Discrepancy]]] = []  # position, time
+        self._missing = set[str]()
+        self._counted = 0
 
     async def run(self) -> AuditReport:
         found, store, name = self._found, self._store, self._name
@@ -82,193 +89,105 @@ class Audit:
         kept = await store.describe(name)
         counted, removed = sum(kept.counts.values()), kept.removed
         found.trimmed, found.erased = removed.trimmed, removed.erased
-        origin = await self._find_origin()
-        async for page in row_pages(store, name):
-            for row in page:
-                self._take_row(row)
-        rows = RowsByPosition(store, name, self._numbers, self._positions)
-        await self._derive(rows, 0)
-        async for step in steps(store, name, origin):
-            await self._take(step, origin)
-            if not isinstance(step.fault, LogGap):
-                await self._derive(rows, step.position)
-        await self._derive(rows, None)
-        self._judge_doubtful()
-        for position in sorted(self._unexplained):
-            self._add("log", f"position {position}", "a tombstone that no erasure tells of")
-        async for fault in self._settled.twice():
+        await self._read_origin()
+        rows = await self._take_rows(kept.row)
+        log = await self._take_log(rows)
+        self._judge_doubtful(log)
+        for position in sorted(_unexplained(log)):
+            what = "a tombstone that no erasure tells of"
+            found.add(Discrepancy("log", f"position {position}", what))
+        settled = SettledArms()
+        for part in log:
+            settled.extend(part.settled)
+        async for fault in settled.twice(store, name):
             found.add(fault)
-        async for fault in self._settled.misplaced():
+        async for fault in settled.misplaced(store, name):
             found.add(fault)
-        found.unlogged = len(self._unlogged)
+        found.unlogged = len(set().union(*(part.unlogged for part in log)))
         known = found.decisions + len(self._missing) + found.trimmed + found.erased
         if (lost := counted - known) > 0:
             what = f"{lost} more rows were kept once than are there now"
             found.add(Discrepancy("missing", "?", what), lost)
         return found
 
-    def _add(self, kind: DiscrepancyKind, id: str, what: str) -> None:
-        self._found.add(Discrepancy(kind, id, what))
+    async def _run_here(self, parts: Parts, count: CountMore) -> list[Any]:
+        return [await part.run(self._store, count) for part in parts]
 
-    async def _find_origin(self) -> State | None:
-        snapshot = await origin_of(self._store, self._name)
-        if snapshot is None:
-            return None
+    def _count(self, doing: str, of: int) -> CountMore:
+        """Return a function that shows progress of all parts together."""
+        done = 0
+
+        def count(more: int) -> None:
+            nonlocal done
+            done += more
+            self._progress.share(f"{self._name}: {doing}", done, max(of, 1))
+
+        return count
+
+    async def _read_origin(self) -> None:
+        if (snapshot := await origin_of(self._store, self._name)) is None:
+            return
         try:
-            return State.restore(snapshot)
+            State.restore(snapshot)
         except Damaged as fault:
             what = f"the origin cannot be read: {fault}"
-            self._add("log", f"position {snapshot.position}", what)
-            return None
+            self._found.add(Discrepancy("log", f"position {snapshot.position}", what))
 
-    # -- rows ----------------------------------------------------------------------------------
+    async def _take_rows(self, last: int) -> list[RowsFound]:
+        """Check the rows by themselves, in parts of as many numbers."""
+        first = await self._store.decisions(self._name, 0, 1)
+        begin = first[0].number - 1 if first else 0
+        cuts = [begin + (last - begin) * part // self._parts for part in range(self._parts)]
+        ends = [*cuts[1:], None]  # others may come meanwhile
+        parts = [RowsPart(self._name, *each) for each in zip(cuts, ends, strict=True)]
+        found = await self._run(parts, self._count("rows read", last - begin))
+        for part in found:
+            self._found.take(part.report)
+        return found
 
-    def _take_row(self, row: KeptRow) -> None:
-        """Check a row by itself, and note the position it was made at."""
-        found, name = self._found, row.id
-        found.decisions += 1
-        self._progress.tell(f"{self._name}: rows read {found.decisions:,}")
-        try:
-            decision = decode_decision(row.payload)
-        except StoreError as fault:
-            self._add("unreadable", name, str(fault))
-            return
-        place = model_version(decision.model_version)
-        if place is None or not is_whole(decision):
-            self._add("unreadable", name, "its parts do not fit together")
-            return
-        if row.id != decision.id:
-            found.add(Discrepancy("fields", name, "id", decision.id, row.id))
-            return  # what follows from its id would differ, too
-        if found.decisions == 1:
-            self._oldest_closed = decision.accept_until
-        if is_imported(decision):
-            found.imported += 1
-            return
-        if reason := decision.facts.fallback:
-            found.fallback[decision.policy, reason] += 1
-        for finding in check_choice(decision):
-            found.add(finding)
-        self._numbers.append(row.number)
-        self._positions.append(place.position)
+    async def _take_log(self, rows: Sequence[RowsFound]) -> list[LogFound]:
+        """Check the events, and derive the decisions, in parts of as many decisions."""
+        numbers = np.concatenate([np.asarray(part.numbers) for part in rows])
+        positions = np.concatenate([np.asarray(part.positions) for part in rows])
+        order = np.argsort(positions, kind="stable")
+        numbers, positions = numbers[order], positions[order]
+        places = [len(order) * part // self._parts for part in range(self._parts)]
+        begins = [0, *(int(positions[place]) for place in places[1:] if place < len(order))]
+        ends = [*begins[1:], None]
+        own = zip(places, [*places[1:], len(order)], begins, ends, strict=False)
+        closed = next((part.oldest_closed for part in rows if part.report.decisions), inf)
+        parts = [
+            LogPart(
+                self._name,
+                begin,
+                end,
+                array("q", numbers[first:last].tobytes()),
+                array("q", positions[first:last].tobytes()),
+                closed if self._found.trimmed else -inf,
+            )
+            for first, last, begin, end in own
+        ]
+        found = await self._run(parts, self._count("decisions derived again", len(order)))
+        for part in found:
+            again = part.missing & self._missing
+            self._found.take(part.report, without=again)
+            self._missing |= part.missing
+        return found
 
-    async def _derive(self, rows: RowsByPosition, position: int | None) -> None:
-        """Derive the decisions made up to a position, the state's own; None: all that are left."""
-        async for _, made_at, payload in rows.up_to(inf if position is None else position):
-            decision = decode_decision(payload)
-            self._derived += 1
-            self._progress.tell(f"{self._name}: decisions derived again: {self._derived:,}")
-            findings: list[Discrepancy] = []
-            if made_at < self._begins:
-                self._found.earlier += 1
-            elif made_at != position or made_at == 0:
-                what = f"was made at position {made_at}, which the log does not have"
-                findings = [Discrepancy("fields", decision.id, what)]
-            elif self._replica is None:
-                self._found.underived += 1
-            else:
-                findings = _differences(self._replica.state, decision)
-            if findings:  # its head may have folded events that the log has lost
-                self._doubtful.append((made_at, decision.at, findings))
-
-    def _judge_doubtful(self) -> None:
-        for made_at, at, findings in self._doubtful:
-            if made_at <= self._lost_to and at <= self._lost_at:
+    def _judge_doubtful(self, log: Sequence[LogFound]) -> None:
+        lost_to = max(part.lost_to for part in log)
+        lost_at = max(part.lost_at for part in log)
+        for made_at, at, findings in (one for part in log for one in part.doubtful):
+            if made_at <= lost_to and at <= lost_at:
                 self._found.orphaned += 1
             else:
                 for finding in findings:
                     self._found.add(finding)
 
-    # -- events --------------------------------------------------------------------------------
 
-    async def _take(self, step: Step, origin: State | None) -> None:
-        position, event = step.position, step.event
-        if origin is not None and (step.waits or step.origin is not None):
-            self._replica, self._begins = None, origin.position
-        if step.origin is not None and not self._broken:
-            self._replica = Replica(self._store, step.origin)
-            self._lost_to, self._lost_at = step.origin.lost_to, step.origin.lost_at
-        if step.fault is not None:
-            self._break(position, str(step.fault))
-        if event is not None or (step.fault is not None and not isinstance(step.fault, LogGap)):
-            self._found.events += 1
-        if event is not None:
-            await self._check(position, event)
-            if step.origin is None:
-                await self._fold(position, event)
-
-    async def _check(self, position: int, event: AnyEvent) -> None:
-        for fault in self._settled.take(position, event):
-            self._found.add(fault)
-        if isinstance(event, Learned):
-            await self._check_event(position, event)
-        elif isinstance(event, LogTruncated):
-            self._found.losses += 1
-            self._lost_to = max(self._lost_to, event.last)
-            self._lost_at = max(self._lost_at, event.at)
-        elif isinstance(event, Tombstone):
-            self._found.tombstones += 1
-            self._unexplained.add(position)
-        elif isinstance(event, Erased):
-            self._unexplained -= set(event.positions)
-
-    async def _fold(self, position: int, event: AnyEvent) -> None:
-        if self._replica is None:
-            return
-        try:
-            await self._replica.apply(position, event)
-        except StoreUnavailable:
-            raise
-        except Exception as fault:  # a changed byte may raise anything
-            self._break(position, f"cannot be folded: {fault}")
-
-    def _break(self, position: int, what: str) -> None:
-        self._replica, self._broken = None, True
-        self._add("log", f"position {position}", what)
-
-    async def _check_event(self, position: int, event: Learned) -> None:
-        """Against the row of its decision and the marks that it was appended under."""
-        payload = await self._store.decision(self._name, event.decision)
-        if payload is None:
-            if event.unlogged:
-                self._unlogged.add(event.decision)
-                return
-            if self._found.trimmed and event.at <= self._oldest_closed:
-                return  # its row was trimmed with the first
-            if event.decision not in self._missing:
-                what = f"its row is missing; the event at position {position} settles it"
-                self._add("missing", event.decision, what)
-            self._missing.add(event.decision)
-            return
-        with suppress(StoreError):  # the row has its finding already
-            if fault := check_event(position, event, decode_decision(payload)):
-                self._found.add(fault)
-        for outcome in event.settled:
-            if fault := await self._check_marks(position, event, outcome):
-                self._found.add(fault)
-
-    async def _check_marks(
-        self, position: int, event: Learned, outcome: Outcome
-    ) -> Discrepancy | None:
-        """Compare what an arm has learned with its mark, where this event was the last that gave
-        it. None, too, where the store has forgotten the mark."""
-        identity = arm_mark(event.decision, outcome.arm)
-        mark = (await self._store.marks(self._name, [identity])).get(identity)
-        if mark is None or mark.position != position:
-            return None
-        weight = 1.0 if outcome.learned is None else outcome.weight
-        own = ArmValue(outcome.learned, isinstance(event, Expired), outcome.since or 0, weight)
-        derived: object = mark.value
-        with suppress(ValueError, TypeError):  # a mark can be changed, too
-            derived = read_arm(mark)
-        if own == derived:
-            return None
-        what = f"reward of {outcome.arm}, by default, since, weight; at position {position}"
-        return Discrepancy("fields", event.decision, what, own, derived)
-
-
-def _differences(state: State, decision: Decision) -> list[Discrepancy]:
-    try:
-        return list(check_decision(state, decision))
-    except Exception as fault:  # a changed byte may raise anything
-        return [Discrepancy("unreadable", decision.id, f"cannot be derived again: {fault!r}")]
+def _unexplained(log: Sequence[LogFound]) -> set[int]:
+    """Return the positions of tombstones that no later erasure names."""
+    found = set[int]()
+    for part in log:
+        found = (found - part.erased) | part.unexplained
+    return found

@@ -1,8 +1,9 @@
 """What an audit found: discrepancies, counts of them, and a table of both."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from math import ceil
 
 from service.analysis.rederive import Discrepancy, DiscrepancyKind
@@ -32,6 +33,13 @@ TABLE_COLUMNS: dict[str, tuple[DiscrepancyKind, ...]] = {
     "times": ("time",),
 }
 """Columns of the table, and the kinds that each counts."""
+
+
+SUMMED_COUNTS = (
+    *("decisions", "events", "underived", "earlier", "orphaned"),
+    *("losses", "tombstones", "imported"),
+)
+"""Counts of a report that are the sums of those of its parts."""
 
 
 @dataclass
@@ -72,6 +80,19 @@ class AuditReport:
         self.counts[discrepancy.kind] += rows
         if len(self.kept) < KEPT_DISCREPANCIES:
             self.kept.append(discrepancy)
+
+    def take(self, part: "PartReport", without: Collection[str] = ()) -> None:
+        """Add the report on the following part. without: decisions whose rows it misses, as an
+        earlier part does."""
+        for name in SUMMED_COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        self.fallback.update(part.fallback)
+        self.total += part.total - len(without)
+        self.counts.update(part.counts)
+        if without:
+            self.counts["missing"] -= len(without)
+        known = (one for one in part.kept if one.kind != "missing" or one.id not in without)
+        self.kept += islice(known, KEPT_DISCREPANCIES - len(self.kept))
 
     @property
     def clean(self) -> bool:
@@ -133,6 +154,21 @@ class AuditReport:
         ]
         first = {"experiment": self.experiment, "clean": self.clean, **self.row()}
         return {**first, **report, "findings": findings}
+
+
+class PartReport(AuditReport):
+    """Report on a part of the log. It keeps all rows that are missing, since an earlier part may
+    miss them as well."""
+
+    _others = 0
+
+    def add(self, discrepancy: Discrepancy, rows: int = 1) -> None:
+        self.total += 1
+        self.counts[discrepancy.kind] += rows
+        other = discrepancy.kind != "missing"
+        if not other or self._others < KEPT_DISCREPANCIES:
+            self.kept.append(discrepancy)
+            self._others += other
 
 
 def table(reports: Sequence[AuditReport]) -> str:

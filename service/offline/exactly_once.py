@@ -1,12 +1,14 @@
 """Whether a log settles each arm of a decision once, and its marks stand at their own events.
 
 An audit gives every event to `SettledArms`, which keeps 48 bytes of each settled arm, and compares
-them at the end: marks that were forgotten too early cannot tell of what was settled twice.
+them at the end: marks that were forgotten too early cannot tell of what was settled twice. The
+hashes are those of any process.
 """
 
 import re
 from array import array
 from collections.abc import AsyncIterator, Iterator
+from hashlib import blake2b
 
 import numpy as np
 
@@ -45,8 +47,7 @@ NOTHING_LEARNED: LearnedArm = (None, None, 1.0)
 class SettledArms:
     """What the events of one experiment settle."""
 
-    def __init__(self, store: Store, experiment: str) -> None:
-        self._store, self._name = store, experiment
+    def __init__(self) -> None:
         self._positions, self._decisions = array("q"), array("q")  # of events that can be read
         self._keys, self._places = array("q"), array("q")  # of settled arms: hash, position
         self._before, self._after = array("q"), array("q")  # hashes of what is learned of them
@@ -61,15 +62,29 @@ class SettledArms:
             yield Discrepancy("time", f"position {position}", what, event.at, self._at)
         self._at = event.at
         self._positions.append(position)
-        self._decisions.append(hash(event.decision) if isinstance(event, Learned) else 0)
+        self._decisions.append(_hash(event.decision) if isinstance(event, Learned) else 0)
         if isinstance(event, Learned):
             for outcome in event.settled:
                 self._keys.append(_key(event, outcome))
                 self._places.append(position)
-                self._before.append(hash(_before(outcome)))
-                self._after.append(hash(_after(position, outcome)))
+                self._before.append(_hash(_before(outcome)))
+                self._after.append(_hash(_after(position, outcome)))
 
-    async def twice(self) -> AsyncIterator[Discrepancy]:
+    def pass_over(self, event: AnyEvent) -> None:
+        """Note the time of an event that another part of the log's audit takes."""
+        if not isinstance(event, Skipped | Tombstone):
+            self._at = event.at
+
+    def extend(self, later: "SettledArms") -> None:
+        """Add what the following part of the log settles."""
+        self._positions += later._positions
+        self._decisions += later._decisions
+        self._keys += later._keys
+        self._places += later._places
+        self._before += later._before
+        self._after += later._after
+
+    async def twice(self, store: Store, experiment: str) -> AsyncIterator[Discrepancy]:
         """Arms that are learned of without regard to what had been learned of them before."""
         keys, places = np.asarray(self._keys), np.asarray(self._places)
         order = np.lexsort((places, keys))
@@ -78,7 +93,9 @@ class SettledArms:
         for wrong in np.flatnonzero((keys[earlier] == keys[later]) & ~same):
             key = int(keys[later[wrong]])
             first, second = int(places[earlier[wrong]]), int(places[later[wrong]])
-            found, before = await self._find(second, key), await self._find(first, key)
+            found, before = [
+                await _find(store, experiment, position, key) for position in (second, first)
+            ]
             if found is not None and before is not None:
                 event, outcome = found
                 kind = "default reward" if isinstance(event, Expired) else "reward"
@@ -90,28 +107,18 @@ class SettledArms:
                     "double", event.decision, what, _before(outcome), _after(first, before[1])
                 )
 
-    async def _find(self, position: int, key: int) -> tuple[Learned, Outcome] | None:
-        """Find the event that settles a decision; None: it was trimmed or erased meanwhile."""
-        record = await record_at(self._store, self._name, position)
-        event = None if record is None else decode_event(record.payload)
-        if isinstance(event, Learned):
-            for outcome in event.settled:
-                if _key(event, outcome) == key:
-                    return event, outcome
-        return None
-
-    async def misplaced(self) -> AsyncIterator[Discrepancy]:
+    async def misplaced(self, store: Store, experiment: str) -> AsyncIterator[Discrepancy]:
         """Yield marks at whose position another decision is settled, or none."""
         positions, decisions = np.asarray(self._positions), np.asarray(self._decisions)
         cursor = START
         while positions.size:
-            marks, cursor = await self._store.list_marks(self._name, cursor, MARKS_PER_PAGE)
+            marks, cursor = await store.list_marks(experiment, cursor, MARKS_PER_PAGE)
             for mark in marks:
                 own = MARK_IDENTITY.match(mark.identity)
                 row = int(np.searchsorted(positions, mark.position))
                 if own is None or row == len(positions) or positions[row] != mark.position:
                     continue
-                if decisions[row] != hash(own[1]):
+                if decisions[row] != _hash(own[1]):
                     what = f"its mark {mark.identity} stands at position {mark.position}, which "
                     what += "holds the event of another"
                     yield Discrepancy("identity", own[1], what)
@@ -119,8 +126,25 @@ class SettledArms:
                 return
 
 
+async def _find(
+    store: Store, experiment: str, position: int, key: int
+) -> tuple[Learned, Outcome] | None:
+    """Find the event that settles a decision; None: it was trimmed or erased meanwhile."""
+    record = await record_at(store, experiment, position)
+    event = None if record is None else decode_event(record.payload)
+    if isinstance(event, Learned):
+        for outcome in event.settled:
+            if _key(event, outcome) == key:
+                return event, outcome
+    return None
+
+
+def _hash(value: object) -> int:
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), signed=True)
+
+
 def _key(event: Learned, outcome: Outcome) -> int:
-    return hash((event.decision, outcome.arm))
+    return _hash((event.decision, outcome.arm))
 
 
 def _before(outcome: Outcome) -> LearnedArm:

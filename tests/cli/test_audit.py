@@ -71,6 +71,21 @@ def test_a_log_as_it_was_written_ends_with_0_and_a_table(folder: Path) -> None:
     ]
 
 
+def test_several_processes_report_what_one_does(folder: Path, db: sqlite3.Connection) -> None:
+    """Of a log with a fault in each of its parts: a row that is gone, an event that is gone."""
+    [*_, (first,)] = db.execute("SELECT id FROM decisions ORDER BY number LIMIT 14").fetchall()
+    db.execute("DELETE FROM decisions WHERE id = ?", (first,))
+    db.execute("DELETE FROM events WHERE position = 24")
+    said = []
+    for count in (1, 2, 3):
+        command = ("audit", "--parallel", str(count), "--json", f"{count}.json")
+        ended = started(*command, folder=folder)
+        assert (ended.returncode, ended.stderr) == (1, "")
+        said.append((ended.stdout, (folder / f"{count}.json").read_text()))
+    assert said[0] == said[1] == said[2]
+    assert len(json.loads(said[0][1])[0]["findings"]) > 1
+
+
 def test_a_flipped_bit_of_the_file_is_found_and_the_row_is_named(
     folder: Path, db: sqlite3.Connection
 ) -> None:

@@ -1,6 +1,6 @@
 """What an audit says of a log: nothing where it is as it was written, else what was changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from service.offline.audit_report import (
     KEPT_DISCREPANCIES,
     LISTED_DISCREPANCIES,
     AuditReport,
+    PartReport,
     table,
 )
 from service.state.decisions import encode_decision
@@ -27,6 +28,7 @@ from service.state.events import (
     VersionActivated,
     encode_event,
 )
+from service.state.fold import State
 from tests.unit.audited import (
     Changed,
     a_log,
@@ -282,6 +284,36 @@ def test_decisions_of_the_fallback_are_told_by_policy_and_reason() -> None:
         {"policy": "lints", "reason": "scores", "decisions": 2},
         {"policy": "linucb", "reason": "scores", "decisions": 1_204},
     ]
+
+
+def test_a_row_that_two_parts_miss_is_named_once_and_makes_room_for_others() -> None:
+    found, parts = AuditReport("shop"), [PartReport("shop"), PartReport("shop")]
+    for number in range(KEPT_DISCREPANCIES - 2):
+        parts[0].add(Discrepancy("missing", f"d{number}", "its row is missing"))
+    for number in range(KEPT_DISCREPANCIES - 3, KEPT_DISCREPANCIES + 5):
+        parts[1].add(Discrepancy("missing", f"d{number}", "its row is missing"))
+        parts[1].add(Discrepancy("time", f"d{number}", "is older"))
+    found.take(parts[0])
+    found.take(parts[1], without={f"d{KEPT_DISCREPANCIES - 3}"})
+    assert found.counts == {"missing": KEPT_DISCREPANCIES + 5, "time": 8}
+    assert found.total == KEPT_DISCREPANCIES + 13
+    last = [(one.kind, one.id) for one in found.kept[-2:]]
+    again = [("time", f"d{KEPT_DISCREPANCIES - 3}"), ("missing", f"d{KEPT_DISCREPANCIES - 2}")]
+    assert (last, len(found.kept)) == (again, KEPT_DISCREPANCIES)
+
+
+def test_a_part_goes_on_one_event_at_a_time_where_those_before_it_cannot_be_folded_at_once(
+    played: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = []
+
+    def fail(state: State, first: int, events: Sequence[Learned]) -> None:
+        failed.append(first)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(State, "apply_run", fail)
+    assert audited(played).clean
+    assert failed
 
 
 def test_all_are_counted_and_so_many_are_held() -> None:

@@ -43,7 +43,10 @@ def audited(*plays: Play, then: Callable[[MemoryStore], None] | None = None) -> 
             await live(store, play)
         if then:
             then(store)
-        return await Audit(store, "shop").run()
+        found = await Audit(store, "shop").run()
+        for parts in (2, 5):
+            assert await Audit(store, "shop", parts=parts).run() == found
+        return found
 
     return run_virtual(run())
 
