@@ -6,7 +6,7 @@ from typing import Annotated
 import uvloop
 from typer import Option
 
-from service.cli.options import AnyExperiment, LogFormat, LogLevel, ServiceUrl, StoreUrl
+from service.cli.options import AnyExperiment, LogFormat, LogLevel, Parallel, ServiceUrl, StoreUrl
 from service.cli.running import progress, read_settings, run_until_stopped
 from service.errors import ConfigurationError
 from service.log.reading import Progress
@@ -20,6 +20,7 @@ def export(
     follow_log: Annotated[
         bool, Option("--follow", help="Export every ten minutes, until stopped.")
     ] = False,
+    parallel: Parallel = 1,
     store: StoreUrl = None,
     url: ServiceUrl = None,
     log_level: LogLevel = None,
@@ -34,6 +35,7 @@ def export(
     decisions, which the archive leaves out.
 
         forage export --to archive
+        forage export --to archive --parallel 4
         forage export --to archive --follow
     """
     from service.offline.archive.export import export, follow
@@ -43,11 +45,12 @@ def export(
     try:
         if follow_log:
             following = follow(
-                settings.store, folder, experiment, settings.url, settings.key_headers
+                settings.store, folder, experiment, settings.url, settings.key_headers, parallel
             )
             return run_until_stopped(following)
         with progress() as say:
-            exported = uvloop.run(export(settings.store, folder, experiment, Progress(say)))
+            exporting = export(settings.store, folder, experiment, Progress(say), parallel)
+            exported = uvloop.run(exporting)
     except OSError as fault:
         raise ConfigurationError(f"{folder}: {fault}") from fault
     counts = [[each.experiment, f"{each.decisions:,}", f"{each.events:,}"] for each in exported]

@@ -14,7 +14,6 @@ checked by what their rows alone say.
 
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from math import inf
 from typing import Any
 
@@ -28,7 +27,7 @@ from service.log.stores import Store
 from service.offline.audit_parts import LogFound, LogPart, RowsFound, RowsPart, audit_part
 from service.offline.audit_report import AuditReport
 from service.offline.exactly_once import SettledArms
-from service.offline.processes import CountMore, Processes
+from service.offline.processes import CountMore, sharing
 from service.state.fold import State
 
 Parts = Sequence[RowsPart] | Sequence[LogPart]
@@ -44,10 +43,9 @@ async def audit_store(
 
     parallel   processes that share the work
     """
-    async with reading(url) as store, AsyncExitStack() as stack:
-        run: RunParts | None = None
-        if parallel > 1:
-            processes = await stack.enter_async_context(Processes(parallel))
+    run: RunParts | None = None
+    async with reading(url) as store, sharing(parallel) as processes:
+        if processes is not None:
 
             async def run(parts: Parts, count: CountMore) -> list[Any]:
                 return await processes.map(audit_part, [(url, part) for part in parts], count)

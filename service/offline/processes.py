@@ -10,8 +10,8 @@ import pickle
 import struct
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import monotonic
 from typing import Any, BinaryIO, Self
 
@@ -98,6 +98,16 @@ class Processes(AbstractAsyncContextManager["Processes"]):
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         return [task.result() for task in tasks]
+
+
+@asynccontextmanager
+async def sharing(count: int) -> AsyncIterator[Processes | None]:
+    """Yield as many processes; None where one does the work, which is this one."""
+    if count == 1:
+        yield None
+        return
+    async with Processes(count) as processes:
+        yield processes
 
 
 def _write(file: BinaryIO, kind: int, said: object) -> None:

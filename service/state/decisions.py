@@ -207,8 +207,16 @@ def is_imported(decision: Decision) -> bool:
     return decision.model_version == IMPORTED
 
 
+class _Timed(msgspec.Struct, array_like=True):
+    """The first fields of a `Decision`."""
+
+    id: str
+    at: float
+
+
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(tuple[Decision, bytes]).decode
+_unpack_time = msgspec.msgpack.Decoder(tuple[_Timed, bytes]).decode
 _ROW = b"FR"
 """The first bytes of every row."""
 
@@ -245,13 +253,7 @@ def unit_of(row: bytes) -> str | None:
 def decode_decision(payload: bytes) -> Decision:
     """Read a row. Raises as `decode_event`."""
     try:
-        kind, schema, crc, length = _FRAME.unpack_from(payload)
-        if kind != _ROW:
-            raise Damaged("a decision row cannot be read: it begins as no row does")
-        expect_known(schema)
-        body = payload[_FRAME.size :]
-        if crc != crc32(body, schema << 8 | length):
-            raise Damaged("a decision row was changed: its checksum does not match")
+        body, length = _body_of(payload)
         found, chances = _unpack(body[length:])
         probabilities = np.frombuffer(chances, "<f4").tolist()
         for first in found.shown[:1]:
@@ -261,3 +263,25 @@ def decode_decision(payload: bytes) -> Decision:
         return structs.replace(found, unit=unit, probabilities=probabilities)
     except (struct.error, msgspec.DecodeError, ValueError, LookupError) as fault:
         raise Damaged(f"a decision row cannot be read: {fault}") from fault
+
+
+def time_of(payload: bytes) -> float:
+    """Read the time alone of a row, in a fifth of the time. Raises as `decode_event`."""
+    try:
+        body, length = _body_of(payload)
+        return _unpack_time(body[length:])[0].at
+    except (struct.error, msgspec.DecodeError) as fault:
+        raise Damaged(f"a decision row cannot be read: {fault}") from fault
+
+
+def _body_of(payload: bytes) -> tuple[bytes, int]:
+    """Return what follows the frame of a row, and the length of the unit's hash that it begins
+    with."""
+    kind, schema, crc, length = _FRAME.unpack_from(payload)
+    if kind != _ROW:
+        raise Damaged("a decision row cannot be read: it begins as no row does")
+    expect_known(schema)
+    body = payload[_FRAME.size :]
+    if crc != crc32(body, schema << 8 | length):
+        raise Damaged("a decision row was changed: its checksum does not match")
+    return body, length

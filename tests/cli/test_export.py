@@ -64,6 +64,19 @@ def test_a_second_run_changes_nothing(written: str, tmp_path: Path) -> None:
         expect_whole(tmp_path / "archive")
 
 
+def test_several_processes_write_what_one_writes(written: str, tmp_path: Path) -> None:
+    said = []
+    for count in ("1", "2"):
+        archive = tmp_path / count
+        command = ("export", "--to", str(archive), "--store", written, "--parallel", count)
+        ended = started(*command, folder=tmp_path)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        files = sorted(archive.rglob("*.parquet"))
+        said.append([(str(one.relative_to(archive)), one.read_bytes()) for one in files])
+    assert said[0] == said[1]
+    assert len(said[0]) == 2 * DAYS
+
+
 def test_a_damaged_decision_is_left_out_and_the_status_says_so(
     copied: sqlite3.Connection, tmp_path: Path
 ) -> None:

@@ -205,13 +205,13 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/offline/archive/export.py",
-                "            self.events.write(draft, self._erased)\n            count += draft.rows\n",
-                "            count += draft.rows\n",
+                "            self.events.add(draft, packed, self._erased)\n",
+                "",
             ),
             Edit(
                 "service/offline/archive/export.py",
                 "            if self._newly_erased:  #",
-                "            self.events.write(draft, self._erased)\n"
+                "            self.events.add(draft, packed, self._erased)\n"
                 "            if self._newly_erased:  #",
             ),
         ],

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,10 +24,12 @@ from service.offline.archive.columns import (
     day_of,
     decision_row,
     event_row,
+    microseconds,
 )
-from service.offline.archive.files import ArchiveFiles, Draft, digest
+from service.offline.archive.files import ArchiveFiles, Draft, Packed, digest, pack
+from service.offline.processes import CountMore, Processes, sharing, uncounted
 from service.security.files import PRIVATE
-from service.state.decisions import decode_decision
+from service.state.decisions import decode_decision, time_of
 from service.state.events import Erased, Tombstone, decode_event
 
 logger = logging.getLogger(__name__)
@@ -56,6 +59,8 @@ class Exporter:
 
     A file of decisions is written after all events that were logged before: an erasure deletes rows
     some time after its event, and rows read in between must not enter the archive.
+
+    processes   that write the files; None: this one does
     """
 
     def __init__(
@@ -65,8 +70,10 @@ class Exporter:
         archive: Path,
         progress: Progress = SILENT,
         file_bytes: int = FILE_BYTES,
+        processes: Processes | None = None,
     ) -> None:
         self.name, self._store, self._progress = experiment, store, progress
+        self._processes = processes
         self._file_bytes = file_bytes
         self.decisions = ArchiveFiles(archive / experiment / "decisions", DECISIONS, "id")
         self.events = ArchiveFiles(archive / experiment / "events", EVENTS, "decision")
@@ -83,45 +90,86 @@ class Exporter:
         await self._check_events()
         events, decisions = await self._export_events(), 0
         await self._check_rows()
-        async for draft in self._drafts(self.decisions, self._read_rows, self._row_of_decision):
+        async for draft, packed in self._packed(
+            self.decisions, self._read_rows, self._day_of_decision, pack_decisions
+        ):
             events += await self._export_events()
-            self.decisions.write(draft, self._erased)
-            decisions += draft.rows
+            for number, fault in packed.damaged:
+                self._leave_out(number, fault)
+            self.decisions.add(draft, packed, self._erased)
+            decisions += packed.rows
         return Exported(self.name, decisions, events, self._damaged)
 
     async def _export_events(self) -> int:
         """Export events up to the end of the log; returns their number."""
         count = 0
-        async for draft in self._drafts(self.events, self._next_events, self._row_of_event):
+        async for draft, packed in self._packed(
+            self.events, self._next_events, self._day_of_event, pack_events
+        ):
+            for position, fault in packed.damaged:
+                raise Damaged(f"experiment {self.name}, position {position}: {fault}")
             if self._newly_erased:  # first: once their event is archived, nobody looks for them
                 self._erased |= self._newly_erased
                 self.decisions.erase(self._newly_erased)
                 self.events.erase(self._newly_erased)
                 self._newly_erased = set()
-            self.events.write(draft, self._erased)
-            count += draft.rows
+            self.events.add(draft, packed, self._erased)
+            count += packed.rows
         return count
+
+    async def _packed(
+        self,
+        files: ArchiveFiles,
+        read: Callable[[int], Awaitable[Records]],
+        day_of_record: Callable[[int, bytes], str | None],
+        pack_draft: Callable[..., Awaitable[Packed]],
+    ) -> AsyncIterator[tuple[Draft, Packed]]:
+        """Yield the drafts in order, each in a file. Several processes pack them while the next
+        ones are read."""
+        most = 1 if self._processes is None else 2 * self._processes.count
+        under_way = deque[tuple[Draft, asyncio.Task[Packed]]]()
+        try:
+            async for draft in self._drafts(files, read, day_of_record):
+                under_way.append((draft, asyncio.create_task(self._pack(pack_draft, draft, files))))
+                if len(under_way) >= most:
+                    first, packing = under_way.popleft()
+                    yield first, await packing
+            while under_way:
+                first, packing = under_way.popleft()
+                yield first, await packing
+        finally:
+            for _, packing in under_way:
+                packing.cancel()
+
+    async def _pack(
+        self, pack_draft: Callable[..., Awaitable[Packed]], draft: Draft, files: ArchiveFiles
+    ) -> Packed:
+        path = files.draft_path(draft)
+        if self._processes is None:
+            return await pack_draft(draft, path)
+        packed: Packed = await self._processes.run(pack_draft, draft, path)
+        return packed
 
     async def _drafts(
         self,
         files: ArchiveFiles,
         read: Callable[[int], Awaitable[Records]],
-        row_of: Callable[[int, bytes], ArchiveRow | None],
+        day_of_record: Callable[[int, bytes], str | None],
     ) -> AsyncIterator[Draft]:
         """Yield the records after the last archived one, file by file."""
         after, _, day = files.cursor
-        draft = Draft(files.schema, day)
+        draft = Draft(day)
         while records := await read(after):
             for after, payload in records:
-                row = row_of(after, payload)
-                day = max(day, day_of(row["time"])) if row else day
-                if draft.rows and (day > draft.day or draft.size >= self._file_bytes):
+                own = day_of_record(after, payload)
+                day = max(day, own or day)
+                if draft.records and (day > draft.day or draft.size >= self._file_bytes):
                     yield draft
-                    draft = Draft(files.schema, day)
+                    draft = Draft(day)
                 draft.day = day
-                draft.add(after, payload, row)
+                draft.add(after, payload, left_out=own is None)
             self._progress.tell(f"{self.name}: {files.kind} up to {after:,}")
-        if draft.rows:
+        if draft.records:
             yield draft
 
     # -- the log -------------------------------------------------------------------------------
@@ -169,36 +217,69 @@ class Exporter:
     def _refusal(self, reason: str) -> LogGap:
         return LogGap(f"experiment {self.name}: {reason}. Export it to another folder")
 
-    # -- rows ----------------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------
 
-    def _row_of_decision(self, number: int, payload: bytes) -> ArchiveRow | None:
+    def _day_of_decision(self, number: int, payload: bytes) -> str | None:
+        """Return the day of a decision. None: the archive leaves it out."""
         try:
-            return decision_row(number, decode_decision(payload))
+            return day_of(microseconds(time_of(payload)))
         except Damaged as fault:
-            self._damaged += 1
-            logger.error("experiment %s: decision row %d is left out: %s", self.name, number, fault)
+            self._leave_out(number, str(fault))
             return None
 
-    def _row_of_event(self, position: int, payload: bytes) -> ArchiveRow | None:
+    def _leave_out(self, number: int, fault: str) -> None:
+        self._damaged += 1
+        logger.error("experiment %s: decision row %d is left out: %s", self.name, number, fault)
+
+    def _day_of_event(self, position: int, payload: bytes) -> str | None:
+        """Return the day of an event. None: the archive leaves it out."""
         if position in self._skips:
             return None
         try:
             event = decode_event(payload)
             if isinstance(event, Erased):
                 self._newly_erased.update(event.decisions)
-            return None if isinstance(event, Tombstone) else event_row(position, event)
+            return None if isinstance(event, Tombstone) else day_of(microseconds(event.at))
         except Damaged as fault:
             raise Damaged(f"experiment {self.name}, position {position}: {fault}") from fault
 
 
+async def pack_decisions(draft: Draft, path: Path, count: CountMore = uncounted) -> Packed:
+    """Write the rows of decisions to a file, in this process or in one of several."""
+
+    def row_of(number: int, payload: bytes) -> ArchiveRow:
+        return decision_row(number, decode_decision(payload))
+
+    return pack(draft, DECISIONS, row_of, path)
+
+
+async def pack_events(draft: Draft, path: Path, count: CountMore = uncounted) -> Packed:
+    """Write the rows of events to a file, in this process or in one of several."""
+
+    def row_of(position: int, payload: bytes) -> ArchiveRow:
+        return event_row(position, decode_event(payload))
+
+    return pack(draft, EVENTS, row_of, path)
+
+
 async def export(
-    url: str, archive: Path, experiment: str | None, progress: Progress = SILENT
+    url: str,
+    archive: Path,
+    experiment: str | None,
+    progress: Progress = SILENT,
+    parallel: int = 1,
 ) -> list[Exported]:
-    """Export one experiment, or all. Raises NotFound, StoreError, ConfigurationError."""
+    """Export one experiment, or all. Raises NotFound, StoreError, ConfigurationError.
+
+    parallel   processes that write the files
+    """
     with locked(archive):
-        async with reading(url) as store:
+        async with reading(url) as store, sharing(parallel) as processes:
             names = await experiments_of(store, experiment)
-            return [await Exporter(store, name, archive, progress).run() for name in names]
+            return [
+                await Exporter(store, name, archive, progress, processes=processes).run()
+                for name in names
+            ]
 
 
 async def follow(
@@ -207,20 +288,25 @@ async def follow(
     experiment: str | None,
     service_url: str,
     headers: Mapping[str, str] | None = None,
+    parallel: int = 1,
 ) -> int:
     """Export every ten minutes until cancelled, and report to the service what is archived, so that
     it trims nothing else. Wait while the store or the disk is away.
 
-    headers   of requests to the service: its key
+    headers    of requests to the service: its key
+    parallel   processes that write the files
     """
     with locked(archive):
         async with httpx.AsyncClient(timeout=10, headers=headers) as client:
             while True:
                 try:
-                    async with reading(url, wait=lambda: True) as store:
+                    async with (
+                        reading(url, wait=lambda: True) as store,
+                        sharing(parallel) as processes,
+                    ):
                         for name in await store.experiments():
                             if experiment in (None, name):
-                                exporter = Exporter(store, name, archive)
+                                exporter = Exporter(store, name, archive, processes=processes)
                                 await report(client, service_url, exporter)
                                 await exporter.run()
                                 await report(client, service_url, exporter)

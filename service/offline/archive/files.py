@@ -5,7 +5,7 @@ file appears whole and durable or not at all, and only an erasure rewrites it.
 """
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -24,6 +24,8 @@ BATCH_ROWS = 200
 """Rows held as Python objects before they become Arrow columns."""
 
 FILE_NAME_DIGITS = 12
+DRAFT = ".draft"
+"""Begin of the names of files that are not in the archive yet."""
 
 
 class ArchiveCursor(NamedTuple):
@@ -37,38 +39,57 @@ class ArchiveCursor(NamedTuple):
 
 @dataclass
 class Draft:
-    """Consecutive records for one file. size: bytes of their payloads; rows: records that are not
-    left out."""
+    """Consecutive records for one file.
 
-    schema: pa.Schema
+    last_payload   of the last record
+    size           bytes of all payloads
+    records        numbers and payloads of those that are not left out
+    """
+
     day: str
     first: int = 0
     last: int = 0
-    digest: str = ""
+    last_payload: bytes = b""
     size: int = 0
-    rows: int = 0
-    _pending: list[ArchiveRow] = field(default_factory=list)
-    _batches: list[pa.RecordBatch] = field(default_factory=list)
+    records: list[tuple[int, bytes]] = field(default_factory=list)
 
-    def add(self, number: int, payload: bytes, row: ArchiveRow | None) -> None:
-        """Add a record. row: None for one that the archive leaves out."""
-        self.first, self.last, self.digest = self.first or number, number, digest(payload)
+    def add(self, number: int, payload: bytes, *, left_out: bool) -> None:
+        self.first, self.last, self.last_payload = self.first or number, number, payload
         self.size += len(payload)
-        if row is not None:
-            self.rows += 1
-            self._pending.append(row)
-        if len(self._pending) == BATCH_ROWS:
-            self._pack()
+        if not left_out:
+            self.records.append((number, payload))
 
-    def table(self) -> pa.Table:
-        """Return the rows, and the digest of the last record as metadata."""
-        self._pack()
-        table = pa.Table.from_batches(self._batches, self.schema)
-        return table.replace_schema_metadata({"forage.digest": self.digest})
+    @property
+    def digest(self) -> str:
+        return digest(self.last_payload)
 
-    def _pack(self) -> None:
-        self._batches.append(pa.RecordBatch.from_pylist(self._pending, self.schema))
-        self._pending = []
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A draft that lies in a file of its own. damaged: numbers of its records that cannot be read,
+    which it leaves out, and why."""
+
+    path: Path
+    rows: int
+    damaged: list[tuple[int, str]]
+
+
+def pack(
+    draft: Draft, schema: pa.Schema, row_of: Callable[[int, bytes], ArchiveRow], path: Path
+) -> Packed:
+    """Write the rows of a draft, and the digest of its last record as metadata, to a file."""
+    batches, damaged = list[pa.RecordBatch](), list[tuple[int, str]]()
+    for start in range(0, len(draft.records), BATCH_ROWS):
+        rows = list[ArchiveRow]()
+        for number, payload in draft.records[start : start + BATCH_ROWS]:
+            try:
+                rows.append(row_of(number, payload))
+            except Damaged as fault:
+                damaged.append((number, str(fault)))
+        batches.append(pa.RecordBatch.from_pylist(rows, schema))
+    table = pa.Table.from_batches(batches, schema)
+    _write(table.replace_schema_metadata({"forage.digest": draft.digest}), path)
+    return Packed(path, table.num_rows, damaged)
 
 
 class ArchiveFiles:
@@ -81,8 +102,8 @@ class ArchiveFiles:
     def __init__(self, folder: Path, schema: pa.Schema, key: str) -> None:
         self.kind, self.schema = folder.name, schema
         self._folder, self._key = folder, key
-        self._draft = folder / ".draft"
-        self._draft.unlink(missing_ok=True)  # of a process that was killed
+        for left in folder.glob(f"{DRAFT}*"):  # of a process that was killed
+            left.unlink()
         self.cursor = ArchiveCursor()
         if paths := self.paths():
             last = paths[-1]
@@ -98,37 +119,43 @@ class ArchiveFiles:
         paths, column = self.paths(), self.schema.names[0]
         return bool(paths) and number in _read(paths[-1], [column])[column].to_pylist()
 
-    def write(self, draft: Draft, erased: Collection[str]) -> None:
-        """Write the next file, without the rows of erased decisions."""
+    def draft_path(self, draft: Draft) -> Path:
+        """Return where a draft is to be packed."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder / f"{DRAFT}-{draft.first}"
+
+    def add(self, draft: Draft, packed: Packed, erased: Collection[str]) -> None:
+        """Add the next file, without the rows of erased decisions."""
         name = f"{draft.first:0{FILE_NAME_DIGITS}}-{draft.last:0{FILE_NAME_DIGITS}}.parquet"
-        table = _without(draft.table(), self._key, erased)
-        self._place(table, self._folder / f"day={draft.day}" / name)
+        self._erase_from(packed.path, erased)
+        path = self._folder / f"day={draft.day}" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        packed.path.replace(path)
+        for folder in list(path.parents)[:4]:  # each may be new, up to the archive's
+            sync_folder(folder)
         self.cursor = ArchiveCursor(draft.last, draft.digest, draft.day)
 
     def erase(self, decisions: Collection[str]) -> None:
         """Rewrite the files that hold rows of these decisions. A file without rows stays: its name
         says that they were archived."""
         for path in self.paths():
-            ids = _read(path, [self._key])
-            if _without(ids, self._key, decisions).num_rows < ids.num_rows:
-                self._place(_without(_read(path), self._key, decisions), path)
+            self._erase_from(path, decisions)
+
+    def _erase_from(self, path: Path, decisions: Collection[str]) -> None:
+        if not decisions:
+            return
+        ids = _read(path, [self._key])
+        if _without(ids, self._key, decisions).num_rows < ids.num_rows:
+            draft = self._folder / DRAFT
+            _write(_without(_read(path), self._key, decisions), draft)
+            draft.replace(path)
+            sync_folder(path.parent)
 
     def bodies(self, event_type: str) -> Iterator[str]:
         """Yield the bodies of the events of a type, as JSON."""
         for path in self.paths():
             table = _read(path, ["type", "body"])
             yield from table.filter(pc.equal(table["type"], event_type))["body"].to_pylist()
-
-    def _place(self, table: pa.Table, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        make_private(self._draft)
-        with self._draft.open("wb") as file:
-            pq.write_table(table, file, compression="zstd")
-            file.flush()
-            os.fsync(file.fileno())
-        self._draft.replace(path)
-        for folder in list(path.parents)[:4]:  # each may be new, up to the archive's
-            sync_folder(folder)
 
 
 def last_of(path: Path) -> int:
@@ -143,6 +170,15 @@ def digest(payload: bytes) -> str:
     return blake2b(payload, digest_size=8).hexdigest()
 
 
+def _write(table: pa.Table, path: Path) -> None:
+    """Write a Parquet file that its owner alone can read, durably."""
+    make_private(path)
+    with path.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a Parquet file. Raises Damaged."""
     try:
@@ -153,6 +189,4 @@ def _read(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 
 
 def _without(table: pa.Table, key: str, decisions: Collection[str]) -> pa.Table:
-    if not decisions:
-        return table
     return table.filter(pc.invert(pc.is_in(table[key], pa.array(decisions, pa.string()))))
