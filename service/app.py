@@ -117,7 +117,8 @@ async def open_store_services(
     Raises StoreError where log or lock cannot be had, ConfigurationError for a wrong file.
     """
     if store is None:
-        store = open_store(settings.store, redis_replicas=settings.redis_replicas, clock=clock)
+        replicas, listen = settings.redis_replicas, settings.store_listen
+        store = open_store(settings.store, redis_replicas=replicas, listen=listen, clock=clock)
     try:
         await store.open()
         secrets = settings.token_keys or [await _secret_of(store)]

@@ -41,12 +41,12 @@ ENV_FILE = "FORAGE_ENV_FILE"
 ENCODING = "utf-8-sig"
 """Encoding of that file: UTF-8, with or without a byte order mark."""
 
-SECRET_SETTINGS = ("store", "token_keys", "key", "webhook_secret")
+SECRET_SETTINGS = ("store", "store_listen", "token_keys", "key", "webhook_secret")
 """Settings whose value may stand in a file: FORAGE_KEY_FILE names one that holds FORAGE_KEY."""
 
 FILE = "_FILE"
 
-URLS = frozenset({"store", "url", "cors_origins", "webhook_url"})
+URLS = frozenset({"store", "store_listen", "url", "cors_origins", "webhook_url"})
 """Settings whose values hold `://`."""
 
 SERVICE_LINK = re.compile(
@@ -137,6 +137,13 @@ class Settings(BaseSettings):
         "sqlite:///forage.db",
         description="Where log and snapshots live: sqlite:///path, redis://host:port/db, "
         "postgresql://host/database, memory://.",
+    )
+    store_listen: str | None = Field(
+        None,
+        description="URL of the same PostgreSQL around a pooler, for the one connection that is "
+        "told of commits. Left out: that of the store; behind a pooler the service asks ten times "
+        "a second.",
+        repr=False,
     )
     redis_replicas: NonNegativeInt = Field(
         0,
@@ -364,7 +371,8 @@ class Settings(BaseSettings):
         return sorted(warnings)
 
     @field_validator(
-        "keys", "key", "default_experiment", "webhook_url", "webhook_secret", mode="before"
+        *("keys", "key", "default_experiment", "webhook_url", "webhook_secret", "store_listen"),
+        mode="before",
     )
     @classmethod
     def _none_where_empty(cls, value: object) -> object:

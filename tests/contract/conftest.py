@@ -13,7 +13,7 @@ from tests.support.stores import Backend, stores_at
 
 KINDS = ("memory", "sqlite", "redis", *(["postgres"] if found() else []))
 
-collect_ignore = [] if found() else ["test_postgres_store.py"]
+collect_ignore = [] if found() else ["test_postgres_store.py", "test_pgbouncer.py"]
 
 
 @pytest.fixture(scope="session")

@@ -142,6 +142,7 @@ def test_a_variable_that_is_no_setting_is_named(variable: str, hint: str) -> Non
 
 SECRETS = {
     "STORE": ("redis://:secret@redis/0", "redis://:secret@redis/0"),
+    "STORE_LISTEN": ("postgresql://u:secret@db/forage", "postgresql://u:secret@db/forage"),
     "TOKEN_KEYS": ("MDEyMzQ1Njc4OWFiY2RlZg==", [b"0123456789abcdef"]),
     "KEY": ("fk_1_2", SecretStr("fk_1_2")),
     "WEBHOOK_SECRET": ("0123456789abcdef", SecretStr("0123456789abcdef")),

@@ -14,11 +14,18 @@ POSTGRES = frozenset({"postgresql", "postgres"})
 
 
 def open_store(
-    url: str, *, readonly: bool = False, redis_replicas: int = 0, clock: Clock = SYSTEM
+    url: str,
+    *,
+    readonly: bool = False,
+    redis_replicas: int = 0,
+    listen: str | None = None,
+    clock: Clock = SYSTEM,
 ) -> Store:
     """Return the store of a URL, not yet opened. Only its backend is imported.
 
     redis_replicas   that must hold a commit before it is acknowledged, beside Redis itself
+    listen           URL of the same PostgreSQL, around a pooler, for the connection that is told
+                     of commits
     clock            of this process, which a shared store compares with its own
     """
     scheme = url.partition("://")[0]
@@ -37,7 +44,7 @@ def open_store(
             raise ConfigurationError(
                 "FORAGE_STORE: PostgreSQL needs psycopg: pip install 'forage-bandits[postgres]'"
             ) from error
-        return PostgresStore.from_url(url, readonly=readonly, clock=clock)
+        return PostgresStore.from_url(url, readonly=readonly, listen=listen, clock=clock)
     if scheme == "memory":
         from service.log.stores.memory import MemoryStore
 

@@ -74,6 +74,8 @@ from service.log.stores.store import (
 POSTGRES_TIMEOUTS = PostgresTimeouts()
 POSTGRES_POLL_S = 0.5
 """Seconds between two looks at a log whose server tells nothing: its notices may be lost."""
+POOLED_POLL_S = 0.1
+"""The same where no notices come, since a pooler is in between and nothing leads around it."""
 DURABILITY_SETTINGS = ("fsync", "synchronous_commit", "synchronous_standby_names")
 SCRUBBED = ", ".join(
     f"forage_{table}" for table in ("events", "marks", "decisions", "due", "snapshots", "blobs")
@@ -222,8 +224,12 @@ FORGET_BLOBS = (
 
 
 class PostgresStore(Store):
-    """Store on PostgreSQL. readonly: a follower (trainer, audit, export). It neither creates tables
-    nor writes."""
+    """Store on PostgreSQL.
+
+    readonly   a follower (trainer, audit, export), which neither creates tables nor writes
+    listen     URL of the same database for the connection that is told of commits, where that of
+               the store leads to a pooler
+    """
 
     shared = True
 
@@ -232,18 +238,22 @@ class PostgresStore(Store):
         url: str,
         *,
         readonly: bool = False,
+        listen: str | None = None,
         patience: PostgresTimeouts = POSTGRES_TIMEOUTS,
         clock: Clock = SYSTEM,
     ) -> None:
         self._readonly, self._patience, self._clock = readonly, patience, clock
         self.durability = durability({})
         self._connections = PostgresConnections(url, patience)
+        self._told = PostgresConnections(listen or url, patience)
         self._listener: asyncio.Task[None] | None = None
         self._waiting: dict[asyncio.Event, frozenset[str]] = {}
 
     @classmethod
-    def from_url(cls, url: str, *, readonly: bool = False, clock: Clock = SYSTEM) -> Self:
-        return cls(url, readonly=readonly, clock=clock)
+    def from_url(
+        cls, url: str, *, readonly: bool = False, listen: str | None = None, clock: Clock = SYSTEM
+    ) -> Self:
+        return cls(url, readonly=readonly, listen=listen, clock=clock)
 
     async def open(self) -> None:
         try:
@@ -324,7 +334,7 @@ class PostgresStore(Store):
     # -- news ----------------------------------------------------------------------------------
 
     async def wait(self, positions: Mapping[str, int], seconds: float) -> None:
-        if self._listener is None or self._listener.done():
+        if self._listener is None or (self._listener.done() and not self._told.pooled):
             self._listener = asyncio.create_task(self._listen())
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
@@ -336,19 +346,22 @@ class PostgresStore(Store):
                 if left <= 0:
                     return
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(min(POSTGRES_POLL_S, left)):
+                    poll_s = POOLED_POLL_S if self._told.pooled else POSTGRES_POLL_S
+                    async with asyncio.timeout(min(poll_s, left)):
                         await moved.wait()
                 moved.clear()
         finally:
             del self._waiting[moved]
 
     async def _listen(self) -> None:
-        """Wake those that wait for an experiment, at each commit of it."""
+        """Wake those that wait for an experiment, at each commit of it; not behind a pooler."""
         while True:
             try:
-                db = await self._connections.connect()
+                db = await self._told.connect()
                 try:
-                    with our_errors(self._connections.name):
+                    if self._told.pooled:
+                        return
+                    with our_errors(self._told.name):
                         await db.execute("LISTEN forage")
                         self._wake()  # what came before was not heard
                         async for heard in db.notifies(timeout=RECONNECT_S):

@@ -84,7 +84,7 @@ CREATE TABLE forage_layout (layout integer NOT NULL);
 """
 
 # Every statement finds its rows by a key. A plan that was made while a table was small, and reads
-# all of it, would be kept while it grows.
+# all of it, would be kept while it grows. Behind a pooler no plan is kept.
 PLANS = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
 POSTGRES_CONNECTIONS = 8  # one commits and the others read
 REFUSED_CONNECTIONS = (
@@ -122,7 +122,14 @@ class PostgresTimeouts:
 
 
 class PostgresConnections:
-    """Connections in autocommit, which are kept for the next caller."""
+    """Connections in autocommit, which are kept for the next caller.
+
+    pooled   a pooler such as pgbouncer is in between, which may give each transaction another
+             session of the server: settings, prepared statements and notices of a session are of
+             no use then, and reach other clients. None: there was no connection yet
+    """
+
+    pooled: bool | None = None
 
     def __init__(self, url: str, patience: PostgresTimeouts) -> None:
         self._settings = settings_of(url)
@@ -185,13 +192,23 @@ class PostgresConnections:
                 async with asyncio.timeout(seconds):
                     db = await AsyncConnection.connect(**self._settings, autocommit=True)
                     try:
-                        await db.execute(PLANS)
+                        await self._begin(db)
                     except BaseException:
                         await db.close()
                         raise
                     return db
             except TimeoutError as error:
                 raise StoreUnavailable(f"{self.name}: no connection in {seconds:g} s") from error
+
+    async def _begin(self, db: Connection) -> None:
+        """Ready a session of our own. A pooler names another process than the one that answers."""
+        if self.pooled is None:
+            asked = await db.execute("SELECT pg_backend_pid()", prepare=False)
+            self.pooled = await asked.fetchone() != (db.info.backend_pid,)
+        if self.pooled:
+            db.prepare_threshold = None
+        else:
+            await db.execute(PLANS)
 
     async def prepare(self, *, create: bool) -> None:
         """See to the tables.
