@@ -6,6 +6,7 @@ program, so they speak pickle. A process whose parent is gone ends with its part
 """
 
 import asyncio
+import os
 import pickle
 import struct
 import sys
@@ -117,7 +118,14 @@ def _write(file: BinaryIO, kind: int, said: object) -> None:
 
 
 def main() -> None:
-    """Take parts until standard input ends."""
+    """Take parts until the parent is gone, or needs no more."""
+    try:
+        _take_parts()
+    except BrokenPipeError:
+        os._exit(1)  # Python would write what is left, and say that it cannot
+
+
+def _take_parts() -> None:
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
     while head := asked.read(_LENGTH.size):
