@@ -6,6 +6,7 @@ http           the service over HTTP beside a bare server and peers (two cores, 
 http.callers   what the headers of different callers cost
 http.overload  the service at twice its capacity
 following      what a replica pays for an event of another process, by kind and store
+deleted_rows   what deleting old decisions costs PostgreSQL
 recovery       the start of a service, and the delay of a second replica
 learning       what our policies and other libraries learn (`make learning`)
 
@@ -25,6 +26,7 @@ NAMES: Final = (
     "http.callers",
     "http.overload",
     "following",
+    "deleted_rows",
     "recovery",
     "learning",
 )

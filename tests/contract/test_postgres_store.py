@@ -37,6 +37,10 @@ def over_postgres(scenario: Scenario) -> Test:
     return as_test(scenario, run, "schema")
 
 
+async def no_work(store: Store) -> None:
+    """Open the store and close it."""
+
+
 @asynccontextmanager
 async def opened(store: Store) -> AsyncIterator[Store]:
     await store.open()
@@ -216,11 +220,24 @@ def test_what_opens_no_store_is_said(schema: PostgresSchema) -> None:
         assert "hunter2" not in str(raised.value)
 
 
+def test_places_of_deleted_rows_are_free_once_a_hundredth_of_a_table_is_dead(
+    schema: PostgresSchema,
+) -> None:
+    query = (
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = "
+        "current_schema::regnamespace AND 'autovacuum_vacuum_scale_factor=0.01' = ANY(reloptions) "
+        "ORDER BY relname"
+    )
+    run(schema, no_work)
+    found = [name for (name,) in schema.run(query)]
+    assert found == [f"forage_{name}" for name in ("decisions", "due", "events", "marks")]
+
+
 def test_a_log_of_another_layout_is_refused() -> None:
     with postgres_schema() as fresh:
         fresh.run("CREATE TABLE forage_layout (layout integer)")
         fresh.run("INSERT INTO forage_layout VALUES (7)")
-        with pytest.raises(UnknownSchema, match="has layout 7, and this Forage reads layout 2"):
+        with pytest.raises(UnknownSchema, match="has layout 7, and this Forage reads layout 3"):
             asyncio.run(open_store(fresh.url).open())
 
 

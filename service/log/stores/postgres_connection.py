@@ -25,12 +25,17 @@ from service.errors import (
 )
 from service.log.stores.store import RECONNECT_S, expect_layout
 
-POSTGRES_LAYOUT = 2
+POSTGRES_LAYOUT = 3
 """Number of the layout of the tables below. Raise it with every change of them."""
 LEAST_VERSION = 13
 CREATING = 0x466F7267  # "Forg": the advisory lock of whoever creates the tables
 
-POSTGRES_TABLES = """
+VACUUMED_SHARE = 0.01
+"""Share of a table's rows that may be dead before PostgreSQL makes their place free for later ones:
+of the log, of which as many rows go as come. Its own default is a fifth
+(docs/decisions/17-deleted-rows-on-postgresql.md)."""
+
+POSTGRES_TABLES = f"""
 -- The key of a name in an index, which takes 2,700 bytes. Those with one beginning lie together.
 CREATE FUNCTION forage_key(name bytea) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE AS
     'SELECT CASE WHEN length($1) <= 1000 THEN $1 ELSE substring($1, 1, 1000) || sha256($1) END';
@@ -42,18 +47,18 @@ CREATE TABLE forage_experiments (
 );
 CREATE TABLE forage_events (
     experiment bytea, position bigint, payload bytea NOT NULL, PRIMARY KEY (experiment, position)
-);
+) WITH (autovacuum_vacuum_scale_factor = {VACUUMED_SHARE});
 CREATE TABLE forage_marks (
     experiment bytea NOT NULL, identity bytea NOT NULL,
     value bytea NOT NULL, position bigint NOT NULL, keep_until float8
-);
+) WITH (autovacuum_vacuum_scale_factor = {VACUUMED_SHARE});
 CREATE UNIQUE INDEX forage_marks_by_identity ON forage_marks (experiment, forage_key(identity));
 CREATE INDEX forage_marks_by_age ON forage_marks (experiment, keep_until)
     WHERE keep_until IS NOT NULL;
 CREATE TABLE forage_decisions (
     experiment bytea, number bigint, id bytea NOT NULL, payload bytea NOT NULL,
     PRIMARY KEY (experiment, number)
-);
+) WITH (autovacuum_vacuum_scale_factor = {VACUUMED_SHARE});
 CREATE UNIQUE INDEX forage_decisions_by_id ON forage_decisions (experiment, forage_key(id));
 CREATE TABLE forage_decision_counts (
     experiment bytea, series bytea, decisions bigint NOT NULL, PRIMARY KEY (experiment, series)
@@ -61,7 +66,7 @@ CREATE TABLE forage_decision_counts (
 CREATE TABLE forage_due (
     experiment bytea NOT NULL, decision bytea NOT NULL,
     due float8  -- NULL: settled before its row came, so never due
-);
+) WITH (autovacuum_vacuum_scale_factor = {VACUUMED_SHARE});
 CREATE UNIQUE INDEX forage_due_by_decision ON forage_due (experiment, forage_key(decision));
 CREATE INDEX forage_due_by_time ON forage_due (experiment, due) WHERE due IS NOT NULL;
 CREATE TABLE forage_snapshots (
