@@ -1,4 +1,4 @@
-"""forage plan: the bytes of a log to come."""
+"""forage plan: the bytes of a log to come, and the processes for it."""
 
 import json
 import math
@@ -23,13 +23,31 @@ def positive(text: str) -> float:
 
 
 def plan(
-    file: Annotated[Path, Argument(metavar="FILE", help="Experiment file in TOML.")],
-    rate: Annotated[
+    selects: Annotated[
         float,
         Option(
-            "--rate", metavar="NUMBER", parser=positive, help="Decisions a second, in the mean."
+            "--selects", metavar="NUMBER", parser=positive, help="Decisions a second, in the mean."
         ),
     ],
+    file: Annotated[
+        Path | None,
+        Argument(metavar="[FILE]", help="Experiment file in TOML (one of --arms and 9 columns)."),
+    ] = None,
+    rewards: Annotated[
+        float | None,
+        Option(
+            "--rewards",
+            metavar="NUMBER",
+            min=0.0,
+            help="Of them rewarded; the others expire (a tenth).",
+            show_default=False,
+        ),
+    ] = None,
+    arms: Annotated[int, Option("--arms", min=1, help="Arms, where there is no FILE.")] = 50,
+    kind: Annotated[
+        Literal["linucb", "lints", "neural_linear_ts", "auto"],
+        Option("--kind", help="Kind of the policy that decides."),
+    ] = "auto",
     days: Annotated[
         float,
         Option(
@@ -42,24 +60,29 @@ def plan(
     store: Annotated[
         Literal["sqlite", "redis", "postgresql"], Option("--store", help="Kind of the store.")
     ] = "sqlite",
-    click_rate: Annotated[
-        float,
-        Option("--click-rate", metavar="SHARE", min=0.0, max=1.0, help="Share that gets a reward."),
-    ] = 0.1,
     as_json: AsJson = False,
 ) -> int:
-    """Say how large a log will be.
+    """Say how large a log will be, and how many processes it needs.
 
     Make decisions of an experiment file in memory, for made-up contexts, reward some and let the
     others expire, and take the bytes that each leaves: row, events and marks. Add what the store
     needs beside them, and multiply by rate and time. A decision is kept for `--days`, or as long as
     it can be rewarded where that is longer. Nothing is written.
 
-        forage plan shop.toml --rate 100 --days 30 --store redis
-        forage plan shop.toml --rate 100 --click-rate 0.02 --json
-    """
-    from service.offline import planning
+    Processes, cores and what ends first follow from measured constants (docs/scaling.md): those of
+    fifty arms and nine columns, on the machine that measured them.
 
-    found = uvloop.run(planning.plan(file, store, rate, days, click_rate))
-    print(json.dumps(found.as_json(), indent=2) if as_json else found.text())
+        forage plan --selects 5000 --rewards 1000 --arms 50 --store postgresql
+        forage plan shop.toml --selects 100 --days 30 --store redis
+    """
+    from service.offline.scaling import scale_plan
+
+    rewarded = selects / 10 if rewards is None else rewards
+    if rewarded > selects:
+        raise BadParameter("no more decisions can be rewarded than are made", param_hint="rewards")
+    found, scaled = uvloop.run(scale_plan(file, kind, store, selects, rewarded, arms, days))
+    if as_json:
+        print(json.dumps(found.as_json() | {"scale": scaled.as_json()}, indent=2))
+    else:
+        print(found.text(), scaled.text(), sep="\n\n")
     return 0
