@@ -16,7 +16,12 @@ from service.bandits.heads.disjoint import DisjointRidgeHead
 from service.bandits.heads.head import Head
 from service.bandits.heads.ridge import RidgeHead
 from service.log.replica import Replica
-from service.state.events import AnyEvent, Expired, Learned, Rewarded
+from service.state.events import (
+    AnyEvent,
+    Default,
+    Expired,
+    Rewarded,
+)
 from service.state.fold import LONGEST_RUN, State
 from tests.support.clock import run_virtual
 from tests.unit.folding import KINDS, POLICIES, Log, contents, shop, store_of
@@ -31,7 +36,7 @@ def folded(events: Sequence[AnyEvent], cut: Random) -> State:
         end, longest = place, place + cut.randint(1, 40)
         while end < min(longest, len(events)) and state.runs_with(events[end]):
             end += 1
-        run = [event for event in events[place:end] if isinstance(event, Learned)]
+        run = [event for event in events[place:end] if isinstance(event, Rewarded | Expired)]
         if run:
             state.apply_run(place + 1, run)
         else:
@@ -48,7 +53,7 @@ def played(rng: Random, policies: dict[str, Any], count: int) -> Log:
     for number in range(count):
         policy = rng.choice([*policies])
         context = {"pet": rng.choice(["cat", "dog"]), "age": rng.random()}
-        kind = rng.choice([Rewarded, Expired])
+        kind = rng.choice([Rewarded, Default])
         arms = rng.sample(sorted(log.state.arms), rng.choice([1, 1, 1, 2]))
         rewards = {arm: rng.choice([0.0, 1.0, 0.3]) for arm in arms}
         chance = rng.random()
@@ -60,6 +65,8 @@ def played(rng: Random, policies: dict[str, Any], count: int) -> Log:
             log.upsert(f"arm {number}", {"kind": rng.choice(KINDS)})
         elif chance < 0.15:
             log.share(**{policy: rng.random()})
+        elif chance < 0.25:
+            log.expire(policy, [arms] * rng.choice([1, 2, 3, 9]), context)
         else:
             log.settle(policy, rewards, context, kind)
     return log
