@@ -45,11 +45,11 @@ class Presence:
         """The processes that share the work which is split by decisions: all live ones."""
         return sorted({*self._alive, self.name}) if self._store.shared else [self.name]
 
-    def owns(self, decision: str) -> bool:
-        """Whether what is to be done for a decision falls to this process. For a moment two may
-        believe so, or none."""
+    def owns(self, row: bytes) -> bool:
+        """Whether what is to be done for a decision falls to this process, by the hash of its row.
+        For a moment two may believe so, or none."""
         sharers = self.sharers
-        return sharers[crc32(decision.encode()) % len(sharers)] == self.name
+        return sharers[crc32(row) % len(sharers)] == self.name
 
     async def beat(self) -> None:
         """Announce this process, and learn of the others. Raises StoreUnavailable."""

@@ -53,10 +53,10 @@ class Expiry:
                 continue  # they stay open, for a default that is set again
             now, most = self._log.clock.now(state), EXPIRE_BATCH * len(presence.sharers)
             due = await self._store.due(state.name, now, most)
-            rows = [row for row in map(self._read, due) if row is not None]
-            own = [row for row in rows if presence.owns(row.id)]
-            await self.expire(state, *own)
-            count += len(own)
+            own = map(self._read, filter(presence.owns, due))
+            rows = [row for row in own if row is not None]
+            await self.expire(state, *rows)
+            count += len(rows)
         return count
 
     async def expire(self, state: State, *decisions: Decision) -> None:

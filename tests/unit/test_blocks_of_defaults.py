@@ -174,15 +174,15 @@ def test_processes_share_the_decisions_among_them() -> None:
         for _ in range(2):  # each knows the others after the second
             for process in processes:
                 await process.beat()
-        decisions = [f"decision {number}" for number in range(300)]
-        owners = [[one.owns(decision) for one in processes] for decision in decisions]
+        rows = [b"row of decision %d" % number for number in range(300)]
+        owners = [[one.owns(row) for one in processes] for row in rows]
         assert all(sum(each) == 1 for each in owners)
         assert all(sum(own) > 60 for own in zip(*owners, strict=True))
         await processes[0].leave()
         for process in processes[1:]:
             await process.beat()
-        assert all(sum(one.owns(each) for one in processes[1:]) == 1 for each in decisions)
-        assert Presence(MemoryStore()).owns("any")
+        assert all(sum(one.owns(each) for one in processes[1:]) == 1 for each in rows)
+        assert Presence(MemoryStore()).owns(b"any")
 
     run_virtual(scenario())
 
