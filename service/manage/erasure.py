@@ -165,8 +165,8 @@ class Eraser:
         await self._clear_blocks(name, blocks, origin)
         await store.erase(name, Erasure(list(rows), origin=origin))
         self._telemetry.erased.labels(name).inc(len(rows))
-        what = f"{len(rows)} decisions erased, with what {len(events)} events held of them"
-        log_change(name, f"{what}; replays begin at position {origin}", by)
+        what = f"{len(rows)} decisions and {len(events)} events erased; replays begin at"
+        log_change(name, f"{what} position {origin}", by)
         return ErasedCount(len(rows), len(events))
 
     async def _clear_blocks(self, name: str, positions: Sequence[int], origin: int) -> None:

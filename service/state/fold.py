@@ -219,9 +219,7 @@ class State:
         with the bits of `apply` one by one. Raises LogGap as `apply`."""
         self._expect_next(position)
         told = [settlements_of(event) for event in events]
-        for settlements in told:
-            for settlement in settlements:
-                self._tally(settlement)
+        self._tally_run([one for settlements in told for one in settlements])
         for learner in self._all_learners:
             learner.fold_run(position, told)
         if position == 1:
@@ -645,6 +643,26 @@ class State:
                 by_arm.move(outcome, self.arms)
                 self.versions.settle(event.policy, event.version, outcome)
             self.newness.settle(outcome, self.arms)
+
+    def _tally_run(self, settlements: Sequence[Learned]) -> None:
+        """Count first outcomes as `_tally` does: what adds up in one sum in its order."""
+        by_policy = dict[str, list[Outcome]]()
+        by_version = dict[tuple[str, int], list[float]]()
+        for one in settlements:
+            by_policy.setdefault(one.policy, []).extend(one.settled)
+            rewards = by_version.setdefault((one.policy, one.version), [])
+            rewards.extend(outcome.reward for outcome in one.settled)
+            for outcome in one.settled:
+                self.newness.settle(outcome, self.arms)
+        for policy, found in by_policy.items():
+            tally, by_arm = self.reward_sums.get(policy), self.arm_reward_sums.get(policy)
+            if tally is not None and by_arm is not None:
+                tally.add([outcome.reward for outcome in found])
+                for outcome in found:
+                    by_arm.move(outcome, self.arms)
+        for (policy, version), rewards in by_version.items():
+            if policy in self.reward_sums:
+                self.versions.add(policy, version, rewards)
 
     def _examine(self, examination: Examination, outcome: Outcome) -> None:
         scaled = self.definition.reward.scaled

@@ -281,9 +281,10 @@ class Learner:
     def outcomes(self, event: Learned, position: int | None = None) -> list[Outcome]:
         """Return what this policy learns from an event. An arm outside the catalogue gets no head
         of its own. position: as `learns_from` takes it."""
-        if not self.learns_from(event.policy, position):
-            return []
-        found = event.settled
+        return self._own(event.settled) if self.learns_from(event.policy, position) else []
+
+    def _own(self, found: list[Outcome]) -> list[Outcome]:
+        """Return what it learns of the outcomes of a policy that it learns from."""
         if not (self.policy.per_arm and any(one.inline for one in found)):
             return found
         head = self.policy.head
@@ -338,9 +339,11 @@ class Learner:
                 self.fold(place, settlements)
             return
         keys, found = list[str](), list[Outcome]()
+        policies = {one.policy for settlements in events for one in settlements[:1]}
+        taught = {policy for policy in policies if self.learns_from(policy)}
         for one in chain.from_iterable(events):
-            if self.learns_from(one.policy):
-                own = self.outcomes(one)
+            if one.policy in taught:
+                own = self._own(one.settled)
                 found += own
                 keys += [one.decision] * len(own)
         self._count(found)
