@@ -1,13 +1,14 @@
 """Presence: the live processes of one log.
 
-For efficiency alone. Identities in the log make a default reward count once, whichever process
-believes that it leads.
+For efficiency alone. Identities in the log make a default reward count once, however many
+processes believe that it falls to them.
 """
 
 import asyncio
 from contextlib import suppress
 from math import inf
 from random import Random, SystemRandom
+from zlib import crc32
 
 from service.errors import StoreUnavailable
 from service.log.stores import Store
@@ -38,6 +39,17 @@ class Presence:
             return True
         now = asyncio.get_running_loop().time()
         return now < self._until and self.name == min(self._alive, default="")
+
+    @property
+    def sharers(self) -> list[str]:
+        """The processes that share the work which is split by decisions: all live ones."""
+        return sorted({*self._alive, self.name}) if self._store.shared else [self.name]
+
+    def owns(self, row: bytes) -> bool:
+        """Whether what is to be done for a decision falls to this process, by the hash of its row.
+        For a moment two may believe so, or none."""
+        sharers = self.sharers
+        return sharers[crc32(row) % len(sharers)] == self.name
 
     async def beat(self) -> None:
         """Announce this process, and learn of the others. Raises StoreUnavailable."""

@@ -143,7 +143,7 @@ async def test_a_row_that_is_due_and_those_after_it_are_not_trimmed(store: Store
     assert await ids(store) == ["b", "c"]
     assert (await store.describe("zoo")).removed == Removed(trimmed=1)
     assert len(await store.due("zoo", 10.0, 10)) == 1
-    await store.commit([event("settled", settles="b")])
+    await store.commit([event("settled", settles=["b"])])
     await store.trim("zoo", cut, 100)
     assert await ids(store) == []
     assert await store.decision("zoo", "b") is None
@@ -157,7 +157,7 @@ async def test_rows_are_trimmed_where_no_default_can_come_any_more(store: Store)
     await store.commit([decision("a", due=9.0), decision("b")])
     await store.trim("zoo", Trim(0, await number_of(store, "b"), 0.0, settles=False), 100)
     assert await ids(store) == []
-    await store.commit([decision("a"), event("early", settles="c")])
+    await store.commit([decision("a"), event("early", settles=["c"])])
     assert await store.due("zoo", 10.0, 10) == []
     await store.commit([decision("c", due=9.0)])
     await store.trim("zoo", Trim(0, await number_of(store, "c"), 0.0), 100)

@@ -224,7 +224,7 @@ def test_a_reopened_store_holds_all_it_held(backend: Backend) -> None:
     async def write(store: Store) -> None:
         secrets.append(await store.secret())
         await store.commit([event("a", b"1"), decision("d", 5.0), decision("e", 6.0)])
-        await store.commit([event("b", b"2", settles="e"), event("c", settles="late")])
+        await store.commit([event("b", b"2", settles=["e"]), event("c", settles=["late"])])
         await store.put("zoo", Snapshot(2, b"s"))
         await store.put("zoo", Blob("k", b"blob"))
 

@@ -51,8 +51,8 @@ MUTANTS: Final = (
             Edit(
                 "service/settle/settlement.py",
                 "        result = await self._log.committer.append(entry, event)\n"
-                "        if isinstance(result, Appended):\n            return True\n",
-                "        self._log.background.spawn(self._log.committer.append(entry, event))\n        return True\n",
+                "        return None if isinstance(result, Appended) else result.marks\n",
+                "        self._log.background.spawn(self._log.committer.append(entry, event))\n        return None\n",
             )
         ],
         ["tests/unit/test_settlement.py", "tests/http/test_reward.py"],
@@ -176,7 +176,7 @@ MUTANTS: Final = (
                 "        )\n        try:\n"
                 "            result = await self._log.committer.append(entry, event)\n"
                 "        except StoreError as fault:\n"
-                '            if "imeout" in str(fault):\n                return True\n'
+                '            if "imeout" in str(fault):\n                return None\n'
                 "            raise\n",
             ),
             Edit(
@@ -1103,12 +1103,56 @@ MUTANTS: Final = (
         ["tests/unit/test_shadow_heads.py"],
     ),
     Mutant(
+        "of two erasures of one block the last brings back what the first took out",
+        [
+            Edit(
+                "service/manage/erasure.py",
+                "        await self._clear_blocks(name, blocks, origin)\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_blocks_of_defaults.py"],
+    ),
+    Mutant(
+        "a block that was refused is tried again with what was refused",
+        [
+            Edit(
+                "service/settle/settlement.py",
+                "            alone += compress(block, known)\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_blocks_of_defaults.py"],
+    ),
+    Mutant(
+        "a fold passes a block of which some was erased",
+        [
+            Edit(
+                "service/state/events.py",
+                "or (isinstance(event, Expired) and event.erased > 0)",
+                "",
+            )
+        ],
+        ["tests/unit/test_blocks_of_defaults.py"],
+    ),
+    Mutant(
+        "auto learns a block beyond the settlement at which the level moves",
+        [
+            Edit(
+                "service/bandits/heads/averaged_noises.py",
+                "        if moving.count < SETTLED:\n            break\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_averaged_block.py"],
+    ),
+    Mutant(
         "a version that is staged late learns as its policy does now",
         [
             Edit(
                 "service/state/fold.py",
-                "learner.outcomes(self.present(event), position)",
-                "learner.outcomes(self.present(event))",
+                "learner.told(settlements, position)",
+                "learner.told(settlements)",
             )
         ],
         ["tests/unit/test_shadow_heads.py"],

@@ -26,8 +26,8 @@ class Append(Struct, frozen=True):
 
     marks        identity -> a short value, which the mark has from now on; none: always appended
     replaces     identity -> the value that the mark must have now; all other marks must be new
-    settles      the decision that this event closes: it is no longer due, even if its row comes
-                 later, and also where the event is refused and has no new mark
+    settles      the decisions that this event closes: they are no longer due, even if their rows
+                 come later, and also where the event is refused and has no new mark
     opens        a decision, and the unix seconds from which it is due until an event settles it
     keep_until   unix seconds; a mark may be forgotten after this, never before (None: never)
     """
@@ -36,7 +36,7 @@ class Append(Struct, frozen=True):
     payload: bytes
     marks: Mapping[str, str]
     replaces: Mapping[str, str] = {}
-    settles: str | None = None
+    settles: Sequence[str] = ()
     opens: tuple[str, float] | None = None
     keep_until: float | None = None
 

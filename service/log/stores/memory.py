@@ -81,8 +81,8 @@ class _Experiment:
         if keep_until is not None:
             self.keep_until |= dict.fromkeys(marks, keep_until)
 
-    def _settle(self, decision: str | None) -> None:
-        if decision is not None:
+    def _settle(self, decisions: Iterable[str]) -> None:
+        for decision in decisions:
             self.settled.add(decision)
             self.waiting.pop(decision, None)
 

@@ -158,10 +158,11 @@ if math.abs(skew) > MOST_SKEW_S then return {cmsgpack.pack({{}, skew})} end
 local last  -- digest of the last event
 local earlier = {''}  -- the replies, packed, then payloads that rows' ids had already
 
-local function settle(decision)
-  if decision ~= '' and call('ZREM', due, decision) == 0
-      and call('HEXISTS', decision_at, decision) == 0 then
-    call('SADD', settled, decision)
+local function settle(decisions)
+  for _, decision in ipairs(decisions) do
+    if call('ZREM', due, decision) == 0 and call('HEXISTS', decision_at, decision) == 0 then
+      call('SADD', settled, decision)
+    end
   end
 end
 
