@@ -76,6 +76,17 @@ class Worker:
         self.serves = False
         self.answers = dict[Subject, bytes]()
 
+    def kill(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):  # it has ended by itself
+            self.process.send_signal(number)
+
+    def stop(self) -> None:
+        """Tell it to stop in order."""
+        if self.serves:
+            self.line.send(Stop())  # where it got the signal, too, a second would end it
+        else:
+            self.kill(signal.SIGTERM)
+
     async def ask(self, about: Subject) -> None:
         """Ask it what it counted; one that hangs, or has ended, has its last answer."""
         with suppress(TimeoutError):
@@ -85,7 +96,7 @@ class Worker:
 class WorkerPool:
     """The workers of a service.
 
-    left   what workers that have ended had counted
+    _left   what workers that have ended had counted
     """
 
     def __init__(
@@ -129,16 +140,13 @@ class WorkerPool:
         """Stop all workers in order; at a second signal at once."""
         if self._stopping.is_set():
             for worker in self._workers:
-                worker.process.send_signal(signal.SIGKILL)
+                worker.kill(signal.SIGKILL)
             logger.error("stopped again: it ends at once, and requests under way are cut off")
             os._exit(128 + number)
         logger.info("stopping %d workers; another signal ends them at once", len(self._workers))
         self._stopping.set()
         for worker in self._workers:
-            if worker.serves:
-                worker.line.send(Stop())  # where it got the signal, too, a second would end it
-            else:
-                worker.process.send_signal(signal.SIGTERM)
+            worker.stop()
 
     def reload(self) -> None:
         """Read settings again, and let all workers do so."""
@@ -191,6 +199,8 @@ class WorkerPool:
                 checkpoints=self._checkpoints,
             )
         )
+        if self._stopping.is_set():  # since it was started
+            worker.stop()
         listening = asyncio.create_task(self._hear(worker))
         try:
             return await process.wait()
@@ -242,7 +252,7 @@ async def serve_until_stopped(settings: Settings) -> int:
     check_start(settings)
     count = worker_count(settings)
     if count == 1:
-        await serve_alone(settings.fixed(workers=1))
+        await serve_alone(settings if settings.workers == 1 else settings.fixed(workers=1))
         return 0
     bind(settings, shared=False).close()  # sockets that share a port would not find it in use
     with (

@@ -28,7 +28,7 @@ LARGEST_COUNTS = frozenset(
 SMALLEST_COUNTS = frozenset(
     {
         "forage_buffer_seconds", "forage_propensity_minimum", "forage_snapshot_age_seconds",
-        "process_max_fds", "process_start_time_seconds", "python_info",
+        "process_max_fds", "process_start_time_seconds",
     }
 )  # fmt: skip
 """Metrics of which a service has the smallest of its workers. All others are added up."""

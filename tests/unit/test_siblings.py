@@ -7,8 +7,9 @@ import pytest
 
 from service.errors import StoreUnavailable
 from service.telemetry.metrics import Telemetry, left_of
-from service.telemetry.siblings import Subject
+from service.telemetry.siblings import LARGEST_COUNTS, SMALLEST_COUNTS, Subject
 from tests.support.clock import FixedClock
+from tests.support.metrics import documented
 
 SERVED = {"shop": {"linucb", "lints"}}
 
@@ -109,3 +110,9 @@ def test_statistics_of_decisions_are_weighed_by_their_number() -> None:
     assert found.propensity == pytest.approx((30 * 0.2 + 10 * 0.6 + 40 * 0.4) / 80)
     assert [each[1] for each in found.recent] == sorted(each[1] for each in found.recent)
     assert max(each[1] for each in found.recent) == 39.0
+
+
+def test_rules_are_of_metrics_that_exist() -> None:
+    rules = LARGEST_COUNTS | SMALLEST_COUNTS
+    assert not LARGEST_COUNTS & SMALLEST_COUNTS
+    assert {name.removesuffix("_info") for name in documented()} >= rules
