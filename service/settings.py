@@ -147,6 +147,11 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
         8000, description="Port to listen on; 0 takes a free one."
     )
+    workers: PositiveInt | Literal["auto"] = Field(
+        1,
+        description="Processes of the service on this host, which share its port and its log "
+        "(docs/operations.md#workers); auto: one for each core.",
+    )
     experiments: Annotated[list[Path], NoDecode, commas(Path)] = Field(
         [],
         description="TOML files of experiments to define at the start where the log has none of "
@@ -336,6 +341,12 @@ class Settings(BaseSettings):
     def read_again(self) -> Self:
         """Read the settings as they are now, with the same options. Raises ConfigurationError."""
         return self.read(self._options)
+
+    def fixed(self, **options: Any) -> Self:
+        """Return these settings with others in place of some, also when they are read again."""
+        settings = self.model_copy(update=options)
+        settings._options = {**self._options, **options}
+        return settings
 
     @classmethod
     def ignored(cls, environment: Mapping[str, str]) -> list[str]:

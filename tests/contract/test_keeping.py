@@ -52,7 +52,7 @@ def origin(position: int) -> Snapshot:
 async def test_processes_see_each_other_until_their_time_is_over_or_they_leave(
     store: Store,
 ) -> None:
-    """Where they share a store: SQLite has one process."""
+    """Where they share a store: the lock of SQLite lets workers in alone."""
     assert await store.present("a", "serving", 60.0) == {"a": "serving"}
     alone = isinstance(store, SqliteStore)
     both = {"b": "two"} if alone else {"a": "serving", "b": "two"}
