@@ -138,6 +138,9 @@ async def start(services: Services) -> None:
     log, telemetry = services.log, services.telemetry
     await log.open()
     telemetry.registry.register(MetricsCollector(log, telemetry, services.clock))
+    if not log.folds:
+        services.lifecycle.starting = False
+        return
     _warn_of_large(services)
     await _define(services)
     _warn_of_default(services)

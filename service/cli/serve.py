@@ -35,6 +35,13 @@ def serve(
             "and torch only."
         ),
     ] = None,
+    role: Annotated[
+        Literal["learner", "decider"] | None,
+        Option(
+            help="What the process is for (FORAGE_ROLE, learner): a decider answers /select and "
+            "/reward by what a learner publishes, and folds nothing."
+        ),
+    ] = None,
     keys: KeysFile = None,
     store: StoreUrl = None,
     log_level: LogLevel = None,
@@ -53,12 +60,14 @@ def serve(
         forage serve                                 # on http://127.0.0.1:8000
         forage serve --experiment shop.toml --port 8080
         forage serve --store redis://redis:6379/0    # several may share a log
+        forage serve --store redis://redis:6379/0 --role decider
     """
     settings = read_settings(
         host=host,
         port=port,
         experiments=experiments,
         trainer=trainer,
+        role=role,
         keys=keys,
         store=store,
         log_level=log_level,

@@ -37,6 +37,7 @@ EXPERIMENT = {
     "forage_sample_ratio_mismatch": "1 if the log does not match its probabilities.",
     "forage_rollout_rollbacks_total": "Rollouts that gave the traffic back to their baseline.",
     "forage_budget_learner_share": "Share that a loss budget leaves to all other policies.",
+    "forage_publication_age_seconds": "Age of what a decider decides by, at most; 0 at a learner.",
     "forage_snapshot_lag_ratio": "Events since the last snapshot, as a share of those between two.",
 }
 POLICY = {
@@ -96,7 +97,8 @@ class MetricsCollector(Collector):
         yield "forage_log_queue_entries", (), float(log.committer.queued)
         yield "forage_buffered_decisions", (), float(log.committer.buffered)
         yield "forage_buffer_seconds", (), log.committer.buffer_seconds
-        yield "forage_follow_lag_seconds", (), log.lag_seconds or 0.0
+        if log.folds:
+            yield "forage_follow_lag_seconds", (), log.lag_seconds or 0.0
         if sizes := self._telemetry.log_sizes:
             yield "forage_store_bytes", (), float(sizes.used)
             if sizes.limit is not None:
@@ -129,6 +131,10 @@ class MetricsCollector(Collector):
             yield "forage_rollout_rollbacks_total", (name,), float(state.traffic.rollbacks)
             if budget := state.traffic.budget:
                 yield "forage_budget_learner_share", (name,), budget.share
+            age = 0.0 if self._log.folds else self._log.age_seconds(name)
+            yield "forage_publication_age_seconds", (name,), age
+            if not self._log.folds:
+                continue
             behind = state.position - self._log.replicas.by_name[name].snapshot_position
             every = self._log.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every
@@ -147,19 +153,21 @@ class MetricsCollector(Collector):
             yield "forage_rollout_stage", rollout.stage + 1 if rollout.share else 0
             yield "forage_rollout_waits", rollout.waits
         yield "forage_policy_explores", explores(learner)
+        if watch := self._telemetry.decision_statistics.get(key):
+            yield "forage_selection_entropy_nats", watch.entropy
+            yield "forage_propensity_minimum", watch.minimum
+        yield "forage_model_version", version.number
+        if not self._log.folds:
+            return  # the rest is of what only learners know
         tally = state.reward_sums[learner.name]
         if tally.count:
             yield "forage_reward_mean", tally.total / tally.count
         yield from self._drift(state, learner.name)
-        if watch := self._telemetry.decision_statistics.get(key):
-            yield "forage_selection_entropy_nats", watch.entropy
-            yield "forage_propensity_minimum", watch.minimum
         # `GET /policies` has a wider head's spectrum: a scrape holds the event loop.
         if version.columns <= WIDE and (health := version.health()):
             yield "forage_head_smallest_eigenvalue", health.smallest_eigenvalue
             yield "forage_head_effective_rank", health.effective_rank
             yield "forage_head_condition_number", health.condition_number
-        yield "forage_model_version", version.number
         yield "forage_trained_to_position", version.trained_to
         if learner.policy.net is not None:
             yield "forage_training_overdue_seconds", self._overdue(key, learner)

@@ -131,7 +131,11 @@ def _listen(settings: Settings) -> socket.socket:
 async def _keep_training(settings: Settings, port: int, access: Access) -> None:
     """Run a trainer as a child process, and start another where it dies."""
     embedded = settings.store.startswith("sqlite")
-    if settings.trainer == "off" or (settings.trainer == "auto" and not embedded):
+    if (
+        settings.trainer == "off"
+        or settings.role == "decider"
+        or (settings.trainer == "auto" and not embedded)
+    ):
         return
     if not can_train():
         logger.warning("no trainer runs, so policies with a net stay untrained: %s", TORCH)
