@@ -73,7 +73,7 @@ class Log:
             self.clock,
             folds=self.folds,
         )
-        self.publisher = Publisher(store, self.replicas, self.presence)
+        self.publisher = Publisher(store, self.replicas, self.presence, clock)
         self._committing: asyncio.Task[None] | None = None
 
     @property

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from time import perf_counter
 
+from service.clock import SYSTEM, Clock
 from service.errors import StoreUnavailable
 from service.log.committer import RETRY_SECONDS
 from service.log.presence import Presence
@@ -22,6 +22,9 @@ PUBLISH_SECONDS = 0.05
 
 BUSY_SHARE = 0.05
 """Most of a learner's time that publications take."""
+
+SENT_PER_SECOND = 150e6
+"""Bytes that a learner sends in a second of its time; a decider reads twice as many."""
 
 AGAIN_SECONDS = 0.5
 """Time after which a stamp is written anew though nothing has moved: by it deciders know that they
@@ -42,8 +45,11 @@ class Publisher:
     not continue each other: a learner that finds another's stamp begins with an image again.
     """
 
-    def __init__(self, store: Store, replicas: Replicas, presence: Presence) -> None:
+    def __init__(
+        self, store: Store, replicas: Replicas, presence: Presence, clock: Clock = SYSTEM
+    ) -> None:
         self._store, self._replicas, self._presence = store, replicas, presence
+        self._clock = clock
         self._editions: dict[str, _Edition] = {}
         self._spent = 0.0
 
@@ -60,10 +66,11 @@ class Publisher:
                 self._editions.clear()
                 await asyncio.sleep(PUBLISH_SECONDS)
                 continue
-            again, self._spent = loop.time() >= looked_at + AGAIN_SECONDS, 0.0
+            began = loop.time()
+            again, self._spent = began >= looked_at + AGAIN_SECONDS, 0.0
             try:
                 if again:
-                    looked_at = loop.time()
+                    looked_at = began
                     await self.look()
                 await self.publish(self._replicas.by_name if again else names)
             except StoreUnavailable:
@@ -73,7 +80,9 @@ class Publisher:
                 logger.exception("deciders are told nothing new")
                 self._editions.clear()
                 await asyncio.sleep(AGAIN_SECONDS)
-            await asyncio.sleep(max(PUBLISH_SECONDS, self._spent / BUSY_SHARE))
+            # Folds of what others append are as far apart: each is published at once.
+            pause = began + PUBLISH_SECONDS - loop.time()
+            await asyncio.sleep(max(pause, self._spent / BUSY_SHARE))
 
     async def look(self) -> None:
         """Begin anew where the last publication is not this process's. Raises StoreUnavailable."""
@@ -97,15 +106,23 @@ class Publisher:
             own.begin_anew()
             own.image = own.heads = own.position = 0
         else:
-            start = perf_counter()
+            start = self._clock.cpu()
             make = own.next(replica.state)
+            self._spent += self._clock.cpu() - start
             if make is not None and own.position == own.image:
-                parts = await asyncio.to_thread(make)
+                parts = await asyncio.to_thread(self._made, make)
             elif make is not None:
-                parts = make()
-            self._spent += perf_counter() - start
+                parts = self._made(make)
         edition.number += 1
+        self._spent += sum(map(len, parts.values())) / SENT_PER_SECOND
         lag = max(asyncio.get_running_loop().time() - replica.caught_up_at, 0.0)
         stamp = Stamp(self._presence.name, edition.number, own.image, own.heads, own.position, lag)
         await self._store.put(replica.name, Published(str(stamp), parts))
         edition.stamp = str(stamp)
+
+    def _made(self, make: Callable[[], Parts]) -> Parts:
+        """Make parts, in any thread."""
+        start = self._clock.cpu()
+        parts = make()
+        self._spent += self._clock.cpu() - start
+        return parts

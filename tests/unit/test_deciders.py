@@ -21,7 +21,8 @@ from service.log.presence import ALIVE_SECONDS, BEAT_SECONDS
 from service.log.stores.base import Append, digest
 from service.offline.audit import Audit
 from service.settings import Settings
-from service.state.decisions import Decision
+from service.state.decisions import Decision, decode_decision
+from service.state.events import decode_event
 from service.state.fold import State
 from tests.support.clock import clock_of_loop, run_virtual
 from tests.support.stores import SharedStore
@@ -407,3 +408,28 @@ async def test_a_learner_publishes_again_what_the_store_has_lost(fleet: Fleet) -
     kept.stamp, kept.published = "", {}
     await asyncio.sleep(2 * SOON_SECONDS)
     assert "image" in kept.published
+
+
+@fleet
+async def test_what_a_decider_decides_by_is_hardly_older_than_a_tenth_of_a_second(
+    fleet: Fleet,
+) -> None:
+    """Of what the waits alone make: in virtual time nothing takes any."""
+    learner = await fleet.start("learner")
+    await define(learner)
+    deciders = [await fleet.start("decider") for _ in range(2)]
+    rng = Random(3)
+    for number in range(1_000):
+        await visit(deciders[number % 2], rng)
+        await asyncio.sleep(rng.expovariate(100.0))
+    events = await fleet.store.read("shop", 0, 2_000)
+    times = [0.0, *(decode_event(record.payload).at for record in events)]
+    ages = list[float]()
+    for row in await fleet.store.decisions("shop", 0, 1_000):
+        decision = decode_decision(row.payload)
+        position = int(decision.model_version.partition("@")[2])
+        later = times[position + 1 : position + 2]
+        ages.append(max(decision.at - later[0], 0.0) if later else 0.0)
+    ages.sort()
+    assert ages[500] < 0.1
+    assert ages[990] < 0.13
