@@ -273,9 +273,10 @@ async def test_a_count_that_several_deciders_share_is_used_up_and_never_passed(
     only = {"linucb": {"kind": "linucb"}}
     await define(learner, **shop(**only), rules={"few": rule})
     deciders = [await fleet.start("decider") for _ in range(2)]
-    rng, shown = Random(3), 0
+    rng, shown = Random(3), 1
+    request = SelectRequest({"pet": "cat"}, "shop", only=["toy1"])
+    await deciders[0].selector.select(request)  # waits for its part of the count
     for number in range(200):
-        request = SelectRequest({"pet": "cat"}, "shop", only=["toy1"])
         try:
             await deciders[number % 2].selector.select(request)
             shown += 1
@@ -433,3 +434,19 @@ async def test_what_a_decider_decides_by_is_hardly_older_than_a_tenth_of_a_secon
     ages.sort()
     assert ages[500] < 0.1
     assert ages[990] < 0.13
+
+
+@fleet
+async def test_a_decider_counts_each_of_its_decisions_in_a_window_once(fleet: Fleet) -> None:
+    """Those that are logged and not published yet, too."""
+    learner = await fleet.start("learner")
+    rule = {"cap": {"arm": "toy1", "share": 0.3, "every": 1_000}}
+    await define(learner, **shop(linucb={"kind": "linucb"}), rules={"most": rule})
+    decider, rng = await fleet.start("decider"), Random(3)
+    for _ in range(300):
+        await visit(decider, rng)
+        await asyncio.sleep(rng.expovariate(100.0))
+    rows = await fleet.store.decisions("shop", 0, 1_000)
+    counts = [decode_decision(row.payload).facts.counts for row in rows]
+    assert [one.decisions for [one] in counts] == list(range(300))
+    assert await expect_clean(fleet.store) == 300

@@ -176,3 +176,36 @@ def test_what_cannot_be_read_says_so() -> None:
         Heads.read(b"\x99\x63" + pair.parts["heads"][2:])
     with pytest.raises(Damaged):
         Stamp.read("p 1")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_keep_the_order_of_their_memory(order: Any) -> None:
+    """Products round by it."""
+    array = np.asarray(np.arange(12.0).reshape(4, 3), order=order)
+    read = publication._pack(array).unpack(None)
+    assert read.flags.f_contiguous == (order == "F")
+    assert (read == array).all()
+    moved = array.copy(order="K")
+    moved[2] = -1.0
+    packed = publication._pack_moved(moved, array)
+    assert packed is not None
+    read = packed.unpack(array)
+    assert read.flags.f_contiguous == (order == "F")
+    assert (read == moved).all()
+    assert len(packed.data) == array.nbytes // 4
+    assert publication._pack_moved(array, array) is None
+
+
+def test_large_heads_are_whole_again_once_half_of_them_have_moved() -> None:
+    log, pair = opened({"kind": "lints", "disjoint": True}), Pair()
+    arms = sorted(log.state.arms)
+    for arm in arms * 300:
+        log.settle("p", {arm: 1.0})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(publication, "LARGE_BYTES", 0)
+        pair.expect_equal(log.state)
+        for arm in (arms[0], arms[0], arms[1], *arms):
+            log.settle("p", {arm: 1.0})
+            pair.expect_equal(log.state)
+    assert pair.kinds[:4] == ["image", "heads", "moved", "moved"]
+    assert "heads" in pair.kinds[4:]
