@@ -2,9 +2,9 @@
 
 The experiment of `benchmarks.http` with one policy, on Redis. A learner folds 25 settlements, as
 500 decisions a second make in 50 ms, and publishes; a decider reads that, and decides once, so that
-it derives what it reads. The processor time of each, 20 times a second, is a share of a core. A
-decider looks as often where nothing has moved: `idle`. With `auto, no features` arms have no
-features, so that each has regressions of its own in all members.
+it derives what it reads. The processor time of each, as often as the learner would publish, is a
+share of a core. A decider looks 20 times a second where nothing has moved: `idle`. With
+`auto, no features` arms have no features, so that each has regressions of its own in all members.
 """
 
 import asyncio
