@@ -24,14 +24,13 @@ from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option, 
 from service.decide.scoring import decide
 from service.log.deciding import DecidingReplicas
 from service.log.presence import Presence
-from service.log.publisher import Publisher
+from service.log.publisher import BUSY_SHARE, PUBLISH_SECONDS, Publisher
 from service.log.replicas import Replicas
 from service.log.stores import open_store
 from service.state.fold import State
 from tests.support.redis_server import redis_server
 
 SETTLED: Final = 25  # between two publications
-PER_SECOND: Final = 20
 WARM: Final = 2_000
 CONTEXT: Final = ["hour", "basket", "visits", "on_phone"]
 KINDS: Final[dict[str, Json]] = following.KINDS | {
@@ -65,13 +64,15 @@ async def measure(kind: str, url: str, rounds: int) -> Json:
     await publisher.publish([name])
     await deciding.follow(0.0)
     spent: dict[str, list[float]] = {"publish": [], "follow": [], "idle": []}
-    size = 0
+    size, pauses = 0, list[float]()
     for _ in range(rounds):
         await append(learner, name, source, SETTLED)
         await folding.catch_up(name)
         own = decided(folding.by_name[name].state)
+        publisher._spent = 0.0
         start = process_time()
         await publisher.publish([name])
+        pauses.append(max(PUBLISH_SECONDS, publisher._spent / BUSY_SHARE))
         spent["publish"].append(process_time() - start)
         start = process_time()
         await deciding.follow(0.0)
@@ -92,15 +93,20 @@ async def measure(kind: str, url: str, rounds: int) -> Json:
     await decider.close()
     told = {part: 1e3 * median(times) for part, times in spent.items()}
     say(f"{kind}: {told}, {size:,} bytes")
-    return {**{part: round(own, 3) for part, own in told.items()}, "bytes": size}
+    rounded = {part: round(own, 3) for part, own in told.items()}
+    return {**rounded, "bytes": size, "per_second": round(1 / median(pauses), 1)}
 
 
 def tables(results: Json) -> dict[str, Cells]:
     """Return the table of docs/performance.md."""
-    cells = [["policy", "kB a publication", "decider, % of a core", "idle", "learner, % of a core"]]
+    head = ["policy", "kB", "a second", "decider, % of a core", "idle", "learner, % of a core"]
+    cells = [head]
     for kind, own in results["kinds"].items():
-        shares = [own[part] * PER_SECOND / 10 for part in ("follow", "idle", "publish")]
-        cells.append([f"`{kind}`", f"{own['bytes'] / 1e3:.1f}", *(f"{one:.1f}" for one in shares)])
+        idle = own["idle"] / PUBLISH_SECONDS / 10
+        follow = own["follow"] * own["per_second"] / 10
+        shares = [follow, idle, own["publish"] * own["per_second"] / 10]
+        kilobytes, rate = f"{own['bytes'] / 1e3:.1f}", f"{own['per_second']:.1f}"
+        cells.append([f"`{kind}`", kilobytes, rate, *(f"{one:.1f}" for one in shares)])
     return {"deciders": cells}
 
 
