@@ -23,8 +23,8 @@ PUBLISH_SECONDS = 0.05
 BUSY_SHARE = 0.05
 """Most of a learner's time that publications take."""
 
-SENT_PER_SECOND = 150e6
-"""Bytes that a learner sends in a second of its time; a decider reads twice as many."""
+SENT_PER_SECOND = 500e6
+"""Bytes that a learner sends in a second of its time."""
 
 AGAIN_SECONDS = 0.5
 """Time after which a stamp is written anew though nothing has moved: by it deciders know that they
