@@ -162,6 +162,9 @@ async def start(services: Services) -> None:
     await log.open()
     telemetry.registry.register(ProcessGauges(log, telemetry))
     telemetry.states.register(StateGauges(log, telemetry, services.clock))
+    if not log.folds:
+        services.lifecycle.starting = False
+        return
     _warn_of_large(services)
     await _define(services)
     _warn_of_default(services)

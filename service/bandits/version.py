@@ -440,31 +440,28 @@ class Version:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def describe(self) -> tuple[Meta, dict[str, Stored]]:
-        """Meta and arrays of snapshots and of the trainer's artifacts."""
+    def describe(self, *, learning: bool = True) -> tuple[Meta, dict[str, Stored]]:
+        """Meta and arrays of snapshots and of the trainer's artifacts. learning: with what no
+        decision reads."""
         encoder = self.encoder
+        moving, arrays = self.moving()
         meta = {
+            **moving,
             "version": self.number,
             "trained_to": self.trained_to,
             "version_rewards": self.rewards,
             "begins": self.begins,
-            "settled": self.settled,
-            "decays": self.decays,
+            "decays": self.decays if learning else [],
             "doubt": self.doubt,
-            "scaled_on": self.scaled_on,
-            "rewarded": self.rewarded,
             "late": self.late,
             "without": len(self.without),
             "gradient_scale": encoder.gradient_scale,
         }
-        arrays: dict[str, Stored] = {}
         if encoder.trained and encoder.output:
             arrays |= {f"net.{name}": array for name, array in encoder.trained.arrays().items()}
             arrays["output.weight"], arrays["output.bias"] = encoder.output
-        if self.view.scaling is not None:
-            arrays["scaling"] = self.view.scaling.values
-        if self.head is not None:
-            arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
+        if not learning:
+            return meta, arrays
         if self.without:
             arrays["without"] = pack_names(sorted(self.without))
         if self.memory is not None:
@@ -473,23 +470,46 @@ class Version:
             arrays |= {f"order.{name}": array for name, array in self.order.arrays().items()}
         return meta, arrays
 
-    def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
-        """Take in scaling, head, memory and counts of `describe`; the encoder is this one's own."""
+    def moving(self) -> tuple[Meta, dict[str, Stored]]:
+        """Return what settlements move of what a decision reads: head, scalings and their
+        counts."""
+        meta: Meta = {
+            "settled": self.settled,
+            "scaled_on": self.scaled_on,
+            "rewarded": self.rewarded,
+        }
+        arrays: dict[str, Stored] = {}
+        if self.view.scaling is not None:
+            arrays["scaling"] = self.view.scaling.values
+        if self.head is not None:
+            arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
+        return meta, arrays
+
+    def move(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
+        """Do the inverse of `moving`, bit for bit. What is made of a scaling stays where that
+        does."""
         view = self.view
-        if view.scaling is not None:
+        if view.scaling is not None and not np.array_equal(view.scaling.values, arrays["scaling"]):
             view = view.with_scaling(view.scaling.with_values(arrays["scaling"]))
-        self.rewarded = RewardScale(*map(float, meta["rewarded"]))
-        self.head = self._new_head()
+        rewarded = RewardScale(*map(float, meta["rewarded"]))
+        if self.head is None or rewarded != self.rewarded:
+            self.rewarded = rewarded
+            self.head = self._new_head()
         if self.head is not None and (own := part(arrays, "head.")):
             self.head.restore(own)
         self.use(view, int(meta["scaled_on"]))
+        self.settled = int(meta["settled"])
+
+    def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
+        """Take in scaling, head, memory and counts of `describe`; the encoder is this one's own."""
+        self.move(meta, arrays)
         self.late = bool(meta["late"])
         if self.memory is not None and (own := part(arrays, "memory.")):
             self.memory.restore(own)
-        if self.order is not None:
-            self.order.restore(part(arrays, "order."))
+        if self.order is not None and (own := part(arrays, "order.")):
+            self.order.restore(own)
         self.trained_to, self.rewards = int(meta["trained_to"]), int(meta["version_rewards"])
-        self.begins, self.settled = int(meta["begins"]), int(meta["settled"])
+        self.begins = int(meta["begins"])
         self.decays = [int(position) for position in meta["decays"]]
         self.doubt = float(meta["doubt"])
         if "without" in arrays:

@@ -44,6 +44,13 @@ def serve(
             "and torch only."
         ),
     ] = None,
+    role: Annotated[
+        Literal["learner", "decider"] | None,
+        Option(
+            help="What the process is for (FORAGE_ROLE, learner): a decider answers /select and "
+            "/reward by what a learner publishes, and folds nothing."
+        ),
+    ] = None,
     keys: KeysFile = None,
     store: StoreUrl = None,
     log_level: LogLevel = None,
@@ -63,6 +70,7 @@ def serve(
         forage serve --experiment shop.toml --port 8080
         forage serve --workers 4                     # four processes
         forage serve --store redis://redis:6379/0    # several may share a log
+        forage serve --store redis://redis:6379/0 --role decider
     """
     if worker is not None:
         with dying_at_interrupts():
@@ -74,6 +82,7 @@ def serve(
         workers=workers,
         experiments=experiments,
         trainer=trainer,
+        role=role,
         keys=keys,
         store=store,
         log_level=log_level,

@@ -59,10 +59,18 @@ class ChangedExperiments:
     def __init__(self) -> None:
         self._names = set[str]()
         self._some = asyncio.Event()
+        self._beside: list[ChangedExperiments] = []
+
+    def beside(self) -> "ChangedExperiments":
+        """Return the same for a further reader."""
+        self._beside.append(ChangedExperiments())
+        return self._beside[-1]
 
     def add(self, name: str) -> None:
         self._names.add(name)
         self._some.set()
+        for each in self._beside:
+            each.add(name)
 
     async def take(self) -> set[str]:
         """Wait until there are some; those since the last call."""
@@ -505,6 +513,9 @@ class Replica:
         if number <= self.row:
             self.report_loss(0, self.row - number + 1)
         self.row = number
+
+    async def reach(self, position: int) -> None:
+        """Wait until the state has an event that this process appended: it folds them first."""
 
     async def expect(self, position: int) -> None:
         """Report a loss if the log, which once had this position, ends before it. Raises

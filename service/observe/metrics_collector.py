@@ -39,6 +39,7 @@ EXPERIMENT = {
     "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
     "forage_rollout_rollbacks_total": "Rollouts that gave the traffic back to their baseline.",
     "forage_budget_learner_share": "Share that a loss budget leaves to all other policies.",
+    "forage_publication_age_seconds": "Age of what a decider decides by, at most; 0 at a learner.",
     "forage_snapshot_lag_ratio": "Events since the last snapshot, as a share of those between two.",
 }
 OWN_POLICY = {
@@ -96,7 +97,8 @@ class ProcessGauges(Collector):
         yield "forage_log_queue_entries", (), float(log.committer.queued)
         yield "forage_buffered_decisions", (), float(log.committer.buffered)
         yield "forage_buffer_seconds", (), log.committer.buffer_seconds
-        yield "forage_follow_lag_seconds", (), log.lag_seconds or 0.0
+        if log.folds:
+            yield "forage_follow_lag_seconds", (), log.lag_seconds or 0.0
         if sizes := self._telemetry.log_sizes:
             yield "forage_store_bytes", (), float(sizes.used)
             if sizes.limit is not None:
@@ -169,6 +171,10 @@ class StateGauges(Collector):
             yield "forage_rollout_rollbacks_total", (name,), float(state.traffic.rollbacks)
             if budget := state.traffic.budget:
                 yield "forage_budget_learner_share", (name,), budget.share
+            age = 0.0 if self._log.folds else self._log.age_seconds(name)
+            yield "forage_publication_age_seconds", (name,), age
+            if not self._log.folds:
+                continue
             behind = state.position - self._log.replicas.by_name[name].snapshot_position
             every = self._log.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every
@@ -187,18 +193,20 @@ class StateGauges(Collector):
             yield "forage_rollout_stage", rollout.stage + 1 if rollout.share else 0
             yield "forage_rollout_waits", rollout.waits
         yield "forage_policy_explores", explores(learner)
+        if watch := self._telemetry.decision_statistics.get(key):
+            yield "forage_selection_entropy_nats", watch.entropy
+        yield "forage_model_version", version.number
+        if not self._log.folds:
+            return  # the rest is of what only learners know
         tally = state.reward_sums[learner.name]
         if tally.count:
             yield "forage_reward_mean", tally.total / tally.count
         yield from self._drift(state, learner.name)
-        if watch := self._telemetry.decision_statistics.get(key):
-            yield "forage_selection_entropy_nats", watch.entropy
         # `GET /policies` has a wider head's spectrum: a scrape holds the event loop.
         if version.columns <= WIDE and (health := version.health()):
             yield "forage_head_smallest_eigenvalue", health.smallest_eigenvalue
             yield "forage_head_effective_rank", health.effective_rank
             yield "forage_head_condition_number", health.condition_number
-        yield "forage_model_version", version.number
         yield "forage_trained_to_position", version.trained_to
         if learner.policy.net is not None:
             yield "forage_training_overdue_seconds", self._overdue(key, learner)

@@ -15,7 +15,9 @@ logger = logging.getLogger("forage")
 def trains(settings: Settings) -> bool:
     """Say whether a service starts a trainer; where it cannot, warn."""
     embedded = settings.store.startswith("sqlite")
-    if settings.trainer == "off" or (settings.trainer == "auto" and not embedded):
+    if settings.trainer == "off" or settings.role == "decider":
+        return False
+    if settings.trainer == "auto" and not embedded:
         return False
     if not can_train():
         logger.warning("no trainer runs, so policies with a net stay untrained: %s", TORCH)

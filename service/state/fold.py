@@ -124,6 +124,7 @@ class State:
     skips        positions of events that were passed over
     erased_keys  ids of erased decisions that stood for an Idempotency-Key; none is used again
     log_time     the largest `at` of an event, unix seconds
+    reshaped     position of the last event that changed more than `moving` tells
     earlier      base vectors of earlier schemas, by their version
     first_at     `at` of the first event, by which a log is told from another one
     first_schema  schema version of the first definition since the experiment was last deleted;
@@ -137,7 +138,7 @@ class State:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.position = 0
+        self.position = self.reshaped = 0
         self.log_time = 0.0
         self.revision = 0
         self.schema_version = self.first_schema = 0
@@ -195,6 +196,8 @@ class State:
             self.first_at = event.at
         self.changelog.note(position, event, self._serving)
         self.position = position
+        if not isinstance(event, Learned | Exposed | Leased | Activated | Imported):
+            self.reshaped = position
         self.log_time = max(self.log_time, event.at)
 
     @property
@@ -546,6 +549,17 @@ class State:
         self.selections.clear()
 
     @property
+    def deciding(self) -> dict[str, Learner]:
+        """The policies that can decide, and the fallback that is built in."""
+        built_in = {} if self.built_in is None else {FALLBACK: self.built_in}
+        return {**self.learners, **built_in}
+
+    @property
+    def counts_settled(self) -> bool:
+        """Whether a decision reads how often rewards of arms have settled."""
+        return not self.deleted and self.rulebook.counts_settled
+
+    @property
     def fallback(self) -> Decider:
         """What decides where a policy cannot."""
         if self.built_in is not None:
@@ -720,19 +734,20 @@ class State:
         """Save the fold."""
         return self.capture()()
 
-    def capture(self, digest: str = "") -> Callable[[], Snapshot]:
+    def capture(self, digest: str = "", *, learning: bool = True) -> Callable[[], Snapshot]:
         """Return a function that makes a snapshot of the present state, in a thread while the fold
-        goes on. digest: of the last event."""
+        goes on. digest: of the last event; learning: with what no decision reads."""
         arrays: dict[str, Stored] = {}
         learners = {}
         for index, (name, learner) in enumerate(self.folded.items()):
-            learners[name], own = learner.dump()
+            learners[name], own = learner.dump(learning=learning)
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
         built_in: Meta | None = None
         if self.built_in is not None:
-            built_in, own = self.built_in.dump()
+            built_in, own = self.built_in.dump(learning=learning)
             arrays |= {f"{FALLBACK}.{key}": array for key, array in own.items()}
-        for index, by_arm in enumerate(self.arm_reward_sums.values()):
+        by_arms = self.arm_reward_sums.values() if learning else ()
+        for index, by_arm in enumerate(by_arms):
             arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
         for version, earlier in self.earlier.items():
             arrays[f"earlier.{version}"] = earlier.columns
@@ -766,8 +781,8 @@ class State:
             "arms": dict(self.arms),
             "attributes": dict(self.attributes),
             **self.newness.members(),
-            **self.changelog.members(),
-            **self.versions.members(),
+            **(self.changelog if learning else ChangeLog()).members(),
+            **(self.versions if learning else VersionRegistry()).members(),
         }
         own = {name: array.copy(order="K") for name, array in arrays.items()}
 
@@ -804,10 +819,11 @@ class State:
             for index, (name, told) in enumerate(meta["learners"].items()):
                 state.folded[name].load(told, part(arrays, f"{index}."))
             for index, name in enumerate(state.learners):
-                by_arm = part(arrays, f"arms.{index}.")
-                state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
+                if by_arm := part(arrays, f"arms.{index}."):
+                    state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
         state.reward_sums = {name: RewardTotals(**tally) for name, tally in meta["tallies"].items()}
-        state.position, state.revision = meta["position"], meta["revision"]
+        state.position = state.reshaped = meta["position"]
+        state.revision = meta["revision"]
         state.schema_version, state.first_schema = meta["schema_version"], meta["first_schema"]
         layouts = part(arrays, "layouts.")
         state.earlier = {

@@ -496,9 +496,12 @@ class Learner:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def describe(self, version: Version) -> tuple[Meta, dict[str, Stored]]:
-        """Meta and arrays of a version, as snapshots and artifacts hold them."""
-        meta, arrays = version.describe()
+    def describe(
+        self, version: Version, *, learning: bool = True
+    ) -> tuple[Meta, dict[str, Stored]]:
+        """Meta and arrays of a version, as snapshots and artifacts hold them. learning: with what
+        no decision reads."""
+        meta, arrays = version.describe(learning=learning)
         return {**meta, "born": self.born}, arrays
 
     def restored(self, meta: Meta, arrays: Mapping[str, Stored]) -> Version:
@@ -516,19 +519,19 @@ class Learner:
         version.restore(meta, arrays)
         return version
 
-    def dump(self) -> tuple[Meta, dict[str, Stored]]:
-        """All that the fold has changed."""
-        meta, arrays = self.describe(self.active)
+    def dump(self, *, learning: bool = True) -> tuple[Meta, dict[str, Stored]]:
+        """All that the fold has changed. learning: with what no decision reads."""
+        meta, arrays = self.describe(self.active, learning=learning)
         meta["challenger"] = None
         if (challenger := self.challenger) is not None:
-            told, own = self.describe(challenger.version)
+            told, own = self.describe(challenger.version, learning=learning)
             meta["challenger"] = {
                 **told,
                 "trained": challenger.trained,
                 "seen": asdict(challenger.seen),
             }
             arrays |= {f"challenger.{name}": array for name, array in own.items()}
-        if self.detector:
+        if self.detector and learning:
             arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
         arrays["tried"] = pack_names(self.tries)
         arrays["tries"] = np.array(list(self.tries.values()), np.uint8)
@@ -541,7 +544,7 @@ class Learner:
             "retrain": self.retrain,
             "numbered": self.numbered,
             "trained_on": self.trained_on,
-            "history": self.history,
+            "history": self.history if learning else [],
             "turns": self.turns,
         }, arrays
 
@@ -559,8 +562,25 @@ class Learner:
             version = self.restored(told, part(arrays, "challenger."))
             seen = GateSums(**told["seen"])
             self.challenger = Challenger(version, told["trained"], seen)
-        if self.detector:
-            self.detector.restore(part(arrays, "detector."))
+        if self.detector and (own := part(arrays, "detector.")):
+            self.detector.restore(own)
+
+    # -- what deciders are told ----------------------------------------------------------------
+
+    def moving(self) -> tuple[list[Meta], dict[str, Stored]]:
+        """Return what settlements move of what a decision reads, but tries."""
+        versions, arrays = list[Meta](), dict[str, Stored]()
+        for number, version in enumerate(self._versions):
+            meta, own = version.moving()
+            versions.append(meta)
+            arrays |= {f"{number}.{name}": array for name, array in own.items()}
+        return versions, arrays
+
+    def move(self, versions: Sequence[Meta], arrays: Mapping[str, Stored]) -> None:
+        """Do the inverse of `moving`, bit for bit. Raises KeyError or ValueError where it is of
+        other versions."""
+        for number, (version, meta) in enumerate(zip(self._versions, versions, strict=True)):
+            version.move(meta, part(arrays, f"{number}."))
 
 
 def _outside(one: Outcome) -> Outcome:

@@ -5,7 +5,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from service.errors import StoreError
+from service.errors import ConfigurationError, StoreError
 from service.log.stores import Store
 from service.log.stores.base import (
     Append,
@@ -14,6 +14,7 @@ from service.log.stores.base import (
     Erasure,
     Mark,
     MarkConflict,
+    Published,
     ReaderPosition,
     Record,
     Removed,
@@ -63,6 +64,31 @@ async def test_processes_see_each_other_until_their_time_is_over_or_they_leave(
         while "a" in await store.present("b", "", 0.0):  # noqa: ASYNC110 - a store tells nobody
             await asyncio.sleep(0.01)
     assert await store.present("c", "", 0.0) == {}
+
+
+# -- what deciders decide by -----------------------------------------------------------------------
+
+
+@over_every_store
+async def test_a_publication_takes_the_place_of_the_last_one_part_by_part(store: Store) -> None:
+    """And is no part of a log. SQLite takes none, and says so."""
+    if isinstance(store, SqliteStore):
+        with pytest.raises(ConfigurationError, match="FORAGE_ROLE"):
+            await store.stamps()
+        with pytest.raises(StoreError):
+            await store.put("zoo", Published("1", {}))
+        return
+    assert await store.stamps() == {}
+    await store.put("zoo", Published("1", {"image": b"i", "heads": b"\x00h"}))
+    await store.put("shop", Published("a", {"image": b"other"}))
+    assert await store.stamps() == {"zoo": "1", "shop": "a"}
+    await store.put("zoo", Published("2", {"heads": b"h"}))
+    await store.put("zoo", Published("3"))
+    assert await store.stamps() == {"zoo": "3", "shop": "a"}
+    wanted = ["image", "heads", "moved"]
+    assert await store.get("zoo", "published", wanted) == {"image": b"i", "heads": b"h"}
+    assert await store.get("shop", "published", ["image"]) == {"image": b"other"}
+    assert await store.experiments() == []
 
 
 # -- needs -----------------------------------------------------------------------------------------

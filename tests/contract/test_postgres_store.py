@@ -220,7 +220,7 @@ def test_a_log_of_another_layout_is_refused() -> None:
     with postgres_schema() as fresh:
         fresh.run("CREATE TABLE forage_layout (layout integer)")
         fresh.run("INSERT INTO forage_layout VALUES (7)")
-        with pytest.raises(UnknownSchema, match="has layout 7, and this Forage reads layout 2"):
+        with pytest.raises(UnknownSchema, match="has layout 7, and this Forage reads layout 3"):
             asyncio.run(open_store(fresh.url).open())
 
 

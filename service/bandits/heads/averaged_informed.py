@@ -166,6 +166,7 @@ class InformedHead(AveragedHead):
 
     def restore(self, arrays: dict[str, Stored]) -> None:
         super().restore(arrays)
+        self.plain, self.against = None, -CREDIT
         if own := part(arrays, "plain."):
             self.plain = self.new()
             self.plain.restore(own)

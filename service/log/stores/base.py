@@ -274,5 +274,17 @@ class Secret:
     content: bytes = field(repr=False)
 
 
-Item = Snapshot | Blob | ReaderState | Marks | LogEnd | Secret
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What deciders decide by, in parts, each in place of the last one of its name. It is no part
+    of the log: a store may lose it, and a learner publishes it again.
+
+    stamp   tells this publication from earlier ones
+    """
+
+    stamp: str
+    parts: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+Item = Snapshot | Blob | ReaderState | Marks | LogEnd | Secret | Published
 """Object that `put` writes."""

@@ -35,6 +35,8 @@ Command = tuple[object, ...]
 REDIS_LAYOUT = 2
 """Number of the layout of the keys above. Raise it with every change of them."""
 EXPERIMENTS = "forage:experiments"
+PUBLISHED = "forage:published"
+"""Stamps of publications, by experiment."""
 PROCESSES = ("forage:processes", "forage:doing")
 
 

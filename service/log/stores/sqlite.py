@@ -132,6 +132,12 @@ class SqliteStore(Store):
             return await self._reader.run(tables.secret)
         return await self._reader.run(lambda db: tables.get(db, experiment, table, keys))
 
+    async def stamps(self) -> dict[str, str]:
+        raise ConfigurationError(
+            "FORAGE_ROLE: what deciders decide by passes through redis:// or postgresql://, not "
+            "through SQLite"
+        )
+
     async def find_damage(self) -> list[str]:
         """Check the form of every page and record (PRAGMA quick_check)."""
         rows = await self._reader.run(lambda db: db.execute("PRAGMA quick_check").fetchall())
