@@ -19,7 +19,7 @@ from typing import Final
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
 from benchmarks import following
-from benchmarks.following import append, events
+from benchmarks.following import append, settlements
 from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option, say
 from service.decide.scoring import decide
 from service.log.deciding import DecidingReplicas
@@ -56,7 +56,7 @@ async def measure(kind: str, url: str, rounds: int) -> Json:
     learner, decider = open_store(url), open_store(url)
     await learner.open()
     await decider.open()
-    name, source = f"{kind} published", events(kind, 1)
+    name, source = f"{kind} published", settlements(kind, 1)
     await append(learner, name, source, WARM)
     folding, deciding = Replicas(learner), DecidingReplicas(decider)
     publisher = Publisher(learner, folding, Presence(learner))

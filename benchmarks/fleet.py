@@ -21,7 +21,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is importe
 
 import numpy as np
 
-from benchmarks.following import append, events
+from benchmarks.following import append, settlements
 from benchmarks.http.cases import CASES, plan
 from benchmarks.http.servers import QUIET, Server
 from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option, say
@@ -114,7 +114,7 @@ def started(folder: Path, url: str) -> float:
 def starts(counts: Sequence[int], folder: Path) -> Json:
     """Return the seconds of a decider's start by the events of the log."""
     with redis_server(folder, *EVERYSEC) as redis:
-        found, source, length = dict[str, list[float]](), events("linucb", 1), 0
+        found, source, length = dict[str, list[float]](), settlements("linucb", 1), 0
         for count in counts:
             asyncio.run(_append(redis.url, source, count - length))
             length = count

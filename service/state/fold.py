@@ -196,7 +196,7 @@ class State:
             self.first_at = event.at
         self.changelog.note(position, event, self._serving)
         self.position = position
-        if not isinstance(event, Learned | Exposed | Leased | Activated | Imported):
+        if not isinstance(event, Learned | Expired | Exposed | Leased | Activated | Imported):
             self.reshaped = position
         self.log_time = max(self.log_time, event.at)
 
