@@ -50,7 +50,7 @@ from service.state.fold import State
 logger = logging.getLogger(__name__)
 
 SHORTEST_RUN = 4
-"""Events that are worth being folded at once."""
+"""Settled decisions that are worth being folded at once."""
 
 
 class ChangedExperiments:
@@ -290,7 +290,8 @@ class Replica:
         """Fold events that follow each other, in runs where that can be done; the caller holds the
         lock. Raises as `apply`, or RunFailed: the state may then hold a part of a run."""
         for run in self._runs(read):
-            if len(run) < SHORTEST_RUN:
+            together = len(run) > 1 or (self.in_runs and self.state.runs_with(run[0].event))
+            if not together or sum(_size(one.event) for one in run) < SHORTEST_RUN:
                 for position, event, payload in run:
                     await self.apply(position, event, payload)
                     await pace.keep()
