@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.following import append, settlements
 from benchmarks.http.cases import CASES, plan
 from benchmarks.http.servers import QUIET, Server
-from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option, say
+from benchmarks.tables import Cells, Json, conclude, parser_of, say
 from service.log.replay import row_pages
 from service.log.stores import open_store
 from service.offline.audit import audit_store
@@ -132,7 +132,7 @@ async def _append(url: str, source: object, count: int) -> None:
 
 
 def tables(results: Json) -> dict[str, Cells]:
-    """Return the tables of docs/performance.md."""
+    """Return the tables that are printed."""
     cells = [["policy", "selects/s", "learner, µs a select", "decider, µs a select",
               "age p50, p99", "audit differences"]]  # fmt: skip
     for kind, own in results["live"].items():
@@ -152,7 +152,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rate", type=float, default=500.0, help="selects a second (500)")
     parser.add_argument("--seconds", type=float, default=20.0, help="default: 20")
     parser.add_argument("--events", default="10000,100000", help="of logs, for starts")
-    publish_option(parser)
     asked = parser.parse_args(arguments)
     found: Json = {"live": {}, "starts": {}}
     for kind in filter(None, asked.kinds.split(",")):
@@ -162,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         counts = [int(each) for each in asked.events.split(",") if each]
         found["starts"] = starts(counts, Path(folder)) if counts else {}
-    conclude("fleet", found, tables(found), publish=asked.publish)
+    conclude("fleet", found, tables(found), publish=False)
 
 
 if __name__ == "__main__":
