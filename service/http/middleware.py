@@ -8,7 +8,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import Refused, Starting
+from service.errors import LearnersOnly, Refused, Starting
 from service.http import request_id
 from service.http.access import Authentication
 from service.http.lifecycle import Lifecycle
@@ -22,6 +22,10 @@ from service.telemetry.metrics import Telemetry
 logger = logging.getLogger(__name__)
 
 VERSIONS: Final = re.compile(r"/experiments/[^/]+/policies/[^/]+/versions")
+DECIDED: Final = re.compile(
+    r"/(select|reward)(/batch)?|/beacon|/decisions/[^/]+/activate|/healthz|/readyz|/metrics|/sdk/.*"
+)
+"""Paths that a decider answers."""
 METHODS: Final = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 UNCOMPRESSED: Final = (b"identity", b"")
 
@@ -76,6 +80,7 @@ class RequestMiddleware:
         self._authentication, self._lifecycle = authentication, lifecycle
         self._body_bytes = settings.max_body_bytes
         self._artifact_bytes = settings.max_artifact_bytes
+        self._decides, self._learner = settings.role == "decider", settings.learner_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,6 +112,8 @@ class RequestMiddleware:
             caller = self._authentication.admit(scope)
             if self._lifecycle.starting and scope["path"] not in PROBES:
                 raise Starting
+            if self._decides and not DECIDED.fullmatch(scope["path"]):
+                raise LearnersOnly(self._learner)
         except Refused as fault:
             await refusal(fault)(scope, exchange.receive, exchange.send)
             return

@@ -17,7 +17,7 @@ from service.analysis.rederive import (
     DiscrepancyKind,
     check_choice,
     check_decision,
-    check_event,
+    check_settlement,
 )
 from service.errors import Damaged, LogGap, StoreError, StoreUnavailable
 from service.log.reading import Progress, Say, experiments_of, reading
@@ -32,11 +32,11 @@ from service.state.decisions import Decision, decode_decision, is_imported, is_w
 from service.state.events import (
     AnyEvent,
     Erased,
-    Expired,
     Learned,
     LogTruncated,
     Outcome,
-    Tombstone,
+    has_erased,
+    settlements_of,
 )
 from service.state.fold import State
 
@@ -200,13 +200,13 @@ class Audit:
     async def _check(self, position: int, event: AnyEvent) -> None:
         for fault in self._settled.take(position, event):
             self._found.add(fault)
-        if isinstance(event, Learned):
-            await self._check_event(position, event)
-        elif isinstance(event, LogTruncated):
+        for settlement in settlements_of(event):
+            await self._check_settlement(position, settlement)
+        if isinstance(event, LogTruncated):
             self._found.losses += 1
             self._lost_to = max(self._lost_to, event.last)
             self._lost_at = max(self._lost_at, event.at)
-        elif isinstance(event, Tombstone):
+        elif has_erased(event):
             self._found.tombstones += 1
             self._unexplained.add(position)
         elif isinstance(event, Erased):
@@ -226,7 +226,7 @@ class Audit:
         self._replica, self._broken = None, True
         self._add("log", f"position {position}", what)
 
-    async def _check_event(self, position: int, event: Learned) -> None:
+    async def _check_settlement(self, position: int, event: Learned) -> None:
         """Against the row of its decision and the marks that it was appended under."""
         payload = await self._store.decision(self._name, event.decision)
         if payload is None:
@@ -241,7 +241,7 @@ class Audit:
             self._missing.add(event.decision)
             return
         with suppress(StoreError):  # the row has its finding already
-            if fault := check_event(position, event, decode_decision(payload)):
+            if fault := check_settlement(position, event, decode_decision(payload)):
                 self._found.add(fault)
         for outcome in event.settled:
             if fault := await self._check_marks(position, event, outcome):
@@ -257,7 +257,7 @@ class Audit:
         if mark is None or mark.position != position:
             return None
         weight = 1.0 if outcome.learned is None else outcome.weight
-        own = ArmValue(outcome.learned, isinstance(event, Expired), outcome.since or 0, weight)
+        own = ArmValue(outcome.learned, event.defaulted, outcome.since or 0, weight)
         derived: object = mark.value
         with suppress(ValueError, TypeError):  # a mark can be changed, too
             derived = read_arm(mark)

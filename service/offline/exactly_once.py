@@ -16,12 +16,12 @@ from service.log.stores import Store
 from service.log.stores.store import START
 from service.state.events import (
     AnyEvent,
-    Expired,
     Learned,
     Outcome,
     Skipped,
     Tombstone,
     decode_event,
+    settlements_of,
 )
 
 APART_S = 300.0
@@ -47,7 +47,7 @@ class SettledArms:
 
     def __init__(self, store: Store, experiment: str) -> None:
         self._store, self._name = store, experiment
-        self._positions, self._decisions = array("q"), array("q")  # of events that can be read
+        self._positions, self._decisions = array("q"), array("q")  # settled by readable events
         self._keys, self._places = array("q"), array("q")  # of settled arms: hash, position
         self._before, self._after = array("q"), array("q")  # hashes of what is learned of them
         self._at = 0.0
@@ -60,11 +60,13 @@ class SettledArms:
             what = "is older than the event before it, in unix seconds"
             yield Discrepancy("time", f"position {position}", what, event.at, self._at)
         self._at = event.at
-        self._positions.append(position)
-        self._decisions.append(hash(event.decision) if isinstance(event, Learned) else 0)
-        if isinstance(event, Learned):
-            for outcome in event.settled:
-                self._keys.append(_key(event, outcome))
+        settlements = settlements_of(event)
+        for decision in [hash(one.decision) for one in settlements] or [0]:
+            self._positions.append(position)
+            self._decisions.append(decision)
+        for settlement in settlements:
+            for outcome in settlement.settled:
+                self._keys.append(_key(settlement, outcome))
                 self._places.append(position)
                 self._before.append(hash(_before(outcome)))
                 self._after.append(hash(_after(position, outcome)))
@@ -81,7 +83,7 @@ class SettledArms:
             found, before = await self._find(second, key), await self._find(first, key)
             if found is not None and before is not None:
                 event, outcome = found
-                kind = "default reward" if isinstance(event, Expired) else "reward"
+                kind = "default reward" if event.defaulted else "reward"
                 what = (
                     f"a {kind} of {outcome.arm} at position {second} does not go on from "
                     f"the one at position {first}; reward before, since, weight"
@@ -91,13 +93,12 @@ class SettledArms:
                 )
 
     async def _find(self, position: int, key: int) -> tuple[Learned, Outcome] | None:
-        """Find the event that settles a decision; None: it was trimmed or erased meanwhile."""
+        """Find the settlement of an arm; None: it was trimmed or erased meanwhile."""
         record = await record_at(self._store, self._name, position)
-        event = None if record is None else decode_event(record.payload)
-        if isinstance(event, Learned):
-            for outcome in event.settled:
-                if _key(event, outcome) == key:
-                    return event, outcome
+        for settlement in () if record is None else settlements_of(decode_event(record.payload)):
+            for outcome in settlement.settled:
+                if _key(settlement, outcome) == key:
+                    return settlement, outcome
         return None
 
     async def misplaced(self) -> AsyncIterator[Discrepancy]:
@@ -108,10 +109,12 @@ class SettledArms:
             marks, cursor = await self._store.list_marks(self._name, cursor, MARKS_PER_PAGE)
             for mark in marks:
                 own = MARK_IDENTITY.match(mark.identity)
-                row = int(np.searchsorted(positions, mark.position))
-                if own is None or row == len(positions) or positions[row] != mark.position:
+                first, end = (
+                    np.searchsorted(positions, mark.position, side) for side in ("left", "right")
+                )
+                if own is None or first == end:
                     continue
-                if decisions[row] != hash(own[1]):
+                if not (decisions[first:end] == hash(own[1])).any():
                     what = f"its mark {mark.identity} stands at position {mark.position}, which "
                     what += "holds the event of another"
                     yield Discrepancy("identity", own[1], what)
@@ -119,8 +122,8 @@ class SettledArms:
                 return
 
 
-def _key(event: Learned, outcome: Outcome) -> int:
-    return hash((event.decision, outcome.arm))
+def _key(settlement: Learned, outcome: Outcome) -> int:
+    return hash((settlement.decision, outcome.arm))
 
 
 def _before(outcome: Outcome) -> LearnedArm:

@@ -220,7 +220,7 @@ def test_a_log_of_another_layout_is_refused() -> None:
     with postgres_schema() as fresh:
         fresh.run("CREATE TABLE forage_layout (layout integer)")
         fresh.run("INSERT INTO forage_layout VALUES (7)")
-        with pytest.raises(UnknownSchema, match="has layout 7, and this Forage reads layout 2"):
+        with pytest.raises(UnknownSchema, match="has layout 7, and this Forage reads layout 3"):
             asyncio.run(open_store(fresh.url).open())
 
 
@@ -339,8 +339,8 @@ async def test_a_commit_finds_its_rows_by_their_keys(store: Store, schema: Postg
         return {table: found[table] for table in tables}
 
     async def work(n: int) -> None:
-        await store.commit([event(f"a{n}", settles=f"d{n}"), decision(f"d{n}", 1.0)])
-        await store.commit([event(f"a{n}"), decision(f"d{n}", 1.0), event(f"b{n}", settles="e")])
+        await store.commit([event(f"a{n}", settles=[f"d{n}"]), decision(f"d{n}", 1.0)])
+        await store.commit([event(f"a{n}"), decision(f"d{n}", 1.0), event(f"b{n}", settles=["e"])])
         await store.marks("zoo", [f"a{n}"])
         await store.due("zoo", 9.0, 10)
         await store.read("zoo", 0, 10)

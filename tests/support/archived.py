@@ -17,6 +17,7 @@ from service.state.decisions import Decision, Shown, encode_decision
 from service.state.events import (
     AnyEvent,
     Corrected,
+    Default,
     Erased,
     ExperimentDefined,
     Expired,
@@ -77,7 +78,8 @@ class Shop:
     ) -> None:
         self._marks += 1
         identity, value = mark or (f"mark {self._marks}", "")
-        entry = Append(self.name, encode_event(event), {identity: value}, settles=settles)
+        closed = [] if settles is None else [settles]
+        entry = Append(self.name, encode_event(event), {identity: value}, settles=closed)
         await self._commit(entry)
 
     async def _commit(self, entry: Append | DecisionRow) -> None:
@@ -110,7 +112,8 @@ class Shop:
 
     async def expire(self, decision: Decision) -> None:
         rewards = {shown.arm: 0.0 for shown in decision.shown}
-        await self.append(Expired(**_settled(decision, WAIT_S, rewards)), decision.id)
+        default = Default(**_settled(decision, WAIT_S, rewards))
+        await self.append(Expired.of([default]), decision.id)
 
     async def correct(
         self,

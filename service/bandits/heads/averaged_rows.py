@@ -227,6 +227,16 @@ class Rows:
         found[1:, :, m : m + f] = 0.0  # they go with the constant
         return np.ascontiguousarray(found.swapaxes(0, 1))
 
+    def paired(self, own: Array, arms: Array) -> Array:  # (n, 1 + d), (n, f) -> (n, shared_width)
+        """Return [1, x, w, x (x) w] of contexts, each with the arm in the same place."""
+        x = own[:, 1:]
+        if self._hash is None:
+            crosses = (x[:, :, None] * arms[:, None, :]).reshape(len(x), -1)
+        else:
+            sketches = np.fft.rfft(x @ self._hash[0]) * np.fft.rfft(arms @ self._hash[1])
+            crosses = np.fft.irfft(sketches, CROSSES)
+        return np.concatenate((own, arms, crosses), axis=1)
+
     def _crosses(self, x: Array, w: Array) -> Array:  # (B, d), (K, f) -> (B, K, crosses)
         """Their outer products; hashed where these are many, by the convolution of two sketches
         (Pham, Pagh 2013, "Fast and scalable polynomial kernels via explicit feature maps")."""
@@ -261,6 +271,27 @@ def _signs(draws: Sequence[np.random.Generator]) -> Array:  # (n, CROSSES)
     for row, draw in zip(found, draws, strict=True):
         row[draw.integers(CROSSES)] = draw.choice((-1.0, 1.0))
     return found
+
+
+class BlockRows:
+    """Rows of settlements, each of a context and its arm, as members see them; each is made once.
+
+    own      (k, 1 + d) of each context
+    """
+
+    def __init__(self, rows: Rows, raw: Array) -> None:  # (k, view.width)
+        self._rows, self._raw = rows, raw
+        self.own = rows.own(raw)
+        self._expanded = {"own": self.own}
+
+    @cached_property
+    def shared(self) -> Array:  # (k, shared_width)
+        return self._rows.paired(self.own, self._raw[:, self._rows.arm])
+
+    def of(self, kind: str) -> Array:  # (k, width)
+        if kind not in self._expanded:
+            self._expanded[kind] = self._rows.expanded(kind, self.own)
+        return self._expanded[kind]
 
 
 class MemberRows:

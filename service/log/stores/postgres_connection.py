@@ -25,7 +25,7 @@ from service.errors import (
 )
 from service.log.stores.store import RECONNECT_S, expect_layout
 
-POSTGRES_LAYOUT = 2
+POSTGRES_LAYOUT = 3
 """Number of the layout of the tables below. Raise it with every change of them."""
 LEAST_VERSION = 13
 CREATING = 0x466F7267  # "Forg": the advisory lock of whoever creates the tables
@@ -78,6 +78,9 @@ CREATE TABLE forage_readers (
 );
 CREATE TABLE forage_processes (
     process bytea PRIMARY KEY, doing bytea NOT NULL, until timestamptz NOT NULL
+);
+CREATE UNLOGGED TABLE forage_published (  -- what deciders decide by
+    experiment bytea, part bytea, payload bytea NOT NULL, PRIMARY KEY (part, experiment)
 );
 CREATE TABLE forage_secret (content bytea NOT NULL, one boolean PRIMARY KEY DEFAULT true);
 CREATE TABLE forage_layout (layout integer NOT NULL);

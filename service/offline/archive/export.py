@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,12 @@ from service.offline.archive.columns import (
     ArchiveRow,
     day_of,
     decision_row,
-    event_row,
+    event_rows,
 )
 from service.offline.archive.files import ArchiveFiles, Draft, digest
 from service.security.files import PRIVATE
 from service.state.decisions import decode_decision
-from service.state.events import Erased, Tombstone, decode_event
+from service.state.events import Erased, Tombstone, decode_event, has_erased
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Exporter:
         await self._check_events()
         events, decisions = await self._export_events(), 0
         await self._check_rows()
-        async for draft in self._drafts(self.decisions, self._read_rows, self._row_of_decision):
+        async for draft in self._drafts(self.decisions, self._read_rows, self._rows_of_decision):
             events += await self._export_events()
             self.decisions.write(draft, self._erased)
             decisions += draft.rows
@@ -92,7 +92,7 @@ class Exporter:
     async def _export_events(self) -> int:
         """Export events up to the end of the log; returns their number."""
         count = 0
-        async for draft in self._drafts(self.events, self._next_events, self._row_of_event):
+        async for draft in self._drafts(self.events, self._next_events, self._rows_of_event):
             if self._newly_erased:  # first: once their event is archived, nobody looks for them
                 self._erased |= self._newly_erased
                 self.decisions.erase(self._newly_erased)
@@ -106,20 +106,20 @@ class Exporter:
         self,
         files: ArchiveFiles,
         read: Callable[[int], Awaitable[Records]],
-        row_of: Callable[[int, bytes], ArchiveRow | None],
+        rows_of: Callable[[int, bytes], Sequence[ArchiveRow]],
     ) -> AsyncIterator[Draft]:
         """Yield the records after the last archived one, file by file."""
         after, _, day = files.cursor
         draft = Draft(files.schema, day)
         while records := await read(after):
             for after, payload in records:
-                row = row_of(after, payload)
-                day = max(day, day_of(row["time"])) if row else day
+                rows = rows_of(after, payload)
+                day = max([day, *(day_of(row["time"]) for row in rows[:1])])
                 if draft.rows and (day > draft.day or draft.size >= self._file_bytes):
                     yield draft
                     draft = Draft(files.schema, day)
                 draft.day = day
-                draft.add(after, payload, row)
+                draft.add(after, payload, rows)
             self._progress.tell(f"{self.name}: {files.kind} up to {after:,}")
         if draft.rows:
             yield draft
@@ -127,13 +127,13 @@ class Exporter:
     # -- the log -------------------------------------------------------------------------------
 
     async def _check_events(self) -> None:
-        """Compare the last archived event with the log's. An erased one has become a tombstone."""
+        """Compare the last archived event with the log's, which may lack what was erased since."""
         number, archived, _ = self.events.cursor
         end = (await self._store.describe(self.name, whole=False)).position
         if end < number:
             raise self._refusal(f"the log ends at position {end:,}, the archive at {number:,}")
         found = dict(await self._read_events(max(number - 1, 0))).get(number)
-        if found and digest(found) != archived and not _is_tombstone(found):
+        if found and digest(found) != archived and not _has_erased(found):
             raise self._refusal(f"log and archive differ at position {number:,}")
 
     async def _check_rows(self) -> None:
@@ -171,22 +171,22 @@ class Exporter:
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def _row_of_decision(self, number: int, payload: bytes) -> ArchiveRow | None:
+    def _rows_of_decision(self, number: int, payload: bytes) -> Sequence[ArchiveRow]:
         try:
-            return decision_row(number, decode_decision(payload))
+            return [decision_row(number, decode_decision(payload))]
         except Damaged as fault:
             self._damaged += 1
             logger.error("experiment %s: decision row %d is left out: %s", self.name, number, fault)
-            return None
+            return ()
 
-    def _row_of_event(self, position: int, payload: bytes) -> ArchiveRow | None:
+    def _rows_of_event(self, position: int, payload: bytes) -> Sequence[ArchiveRow]:
         if position in self._skips:
-            return None
+            return ()
         try:
             event = decode_event(payload)
             if isinstance(event, Erased):
                 self._newly_erased.update(event.decisions)
-            return None if isinstance(event, Tombstone) else event_row(position, event)
+            return () if isinstance(event, Tombstone) else event_rows(position, event)
         except Damaged as fault:
             raise Damaged(f"experiment {self.name}, position {position}: {fault}") from fault
 
@@ -255,8 +255,8 @@ def locked(archive: Path) -> Iterator[None]:
         yield
 
 
-def _is_tombstone(payload: bytes) -> bool:
+def _has_erased(payload: bytes) -> bool:
     try:
-        return isinstance(decode_event(payload), Tombstone)
+        return has_erased(decode_event(payload))
     except Damaged:
         return False

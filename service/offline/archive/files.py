@@ -37,8 +37,8 @@ class ArchiveCursor(NamedTuple):
 
 @dataclass
 class Draft:
-    """Consecutive records for one file. size: bytes of their payloads; rows: records that are not
-    left out."""
+    """Consecutive records for one file. size: bytes of their payloads; rows: of those that are
+    not left out."""
 
     schema: pa.Schema
     day: str
@@ -50,14 +50,13 @@ class Draft:
     _pending: list[ArchiveRow] = field(default_factory=list)
     _batches: list[pa.RecordBatch] = field(default_factory=list)
 
-    def add(self, number: int, payload: bytes, row: ArchiveRow | None) -> None:
-        """Add a record. row: None for one that the archive leaves out."""
+    def add(self, number: int, payload: bytes, rows: Sequence[ArchiveRow]) -> None:
+        """Add a record. rows: of it; none where the archive leaves it out."""
         self.first, self.last, self.digest = self.first or number, number, digest(payload)
         self.size += len(payload)
-        if row is not None:
-            self.rows += 1
-            self._pending.append(row)
-        if len(self._pending) == BATCH_ROWS:
+        self.rows += len(rows)
+        self._pending += rows
+        if len(self._pending) >= BATCH_ROWS:
             self._pack()
 
     def table(self) -> pa.Table:
