@@ -28,6 +28,7 @@ from typing import Self
 import msgspec
 import numpy as np
 
+from service.bandits.heads.averaged_forms import Average, Counting, Forms, total
 from service.bandits.heads.averaged_member import LEAST_VARIANCE, BlockForecast, Member
 from service.bandits.heads.averaged_noises import (
     DISCOUNT,
@@ -72,8 +73,6 @@ def _name(arm: str) -> str:
     return OUTSIDE if arm.startswith(OUTSIDE) else arm
 
 
-def _sum(weights: Array, found: Array) -> Array:  # (members,), (members, B, K) -> (B, K)
-    return np.asarray(weights @ found.reshape(len(weights), -1)).reshape(found.shape[1:])
 
 
 class AveragedHead(Head):
@@ -100,7 +99,7 @@ class AveragedHead(Head):
         self.noises = Noises(specs)
         self._speaks = np.ones(len(specs), bool)
         self._evidence = np.zeros(len(specs))
-        self._kept: tuple[Index, Array] | None = None
+        self._kept: Counting | None = None
 
     @property
     def specs(self) -> list[Spec]:
@@ -206,36 +205,60 @@ class AveragedHead(Head):
         """Rows of arms; those that no reward has met share the last one, the prior's."""
         return self._arms.of(arms) - 1
 
-    def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
-        return self.spread_of(MemberRows(self._rows, phi, len(arms)), arms)
+    def spread(
+        self, phi: Array, arms: Sequence[str], *, by_forms: bool = True
+    ) -> tuple[Array, Array, Array]:
+        """Do as `Head`. by_forms: by `Forms` once they pay; the last bits then hang on what was
+        asked before."""
+        return self.spread_of(MemberRows(self._rows, phi, len(arms)), arms, by_forms=by_forms)
 
-    def spread_of(self, seen: MemberRows, arms: Sequence[str]) -> tuple[Array, Array, Array]:
+    def spread_of(
+        self, seen: MemberRows, arms: Sequence[str], *, by_forms: bool
+    ) -> tuple[Array, Array, Array]:
         """Do as `spread`, for rows as members see them."""
-        places, level, now = self._places(arms), self.rewards.level, self.settled
-        at, shares = self._counting
-        if not len(at):
+        places, counting = self._places(arms), self._counting
+        if not len(counting.at):
             raise FloatingPointError("no member of the head has a weight")
-        predicted = [self.members[index].predict(seen, places, level, now) for index in at]
+        width = self._rows.shared_width
+        asked = counting.asked(seen, places, width) if by_forms and width else None
+        if asked is not None and asked.pays:
+            if asked.forms is None:
+                asked.forms = self._forms(counting, seen, places)
+            return asked.forms.spread(seen.own)
+        predicted = [
+            self.members[index].predict(seen, places, self.rewards.level, self.settled)
+            for index in counting.at
+        ]
         means, v = np.array(predicted).swapaxes(0, 1)
-        noises = self.noises.of_arms(self.rewards.spread**2, places)[at, None]
-        usual_variance = np.maximum(self.noises.usual_variance[at], LEAST_VARIANCE)
-        mean, width = _sum(shares, means), _sum(shares, np.sqrt(v * noises))
-        return mean + self.base, width, _sum(shares / usual_variance, v)
+        return self._average(counting, places)(total(counting.shares, means), v)
+
+    def _average(self, counting: Counting, places: Index) -> Average:
+        noises = self.noises.of_arms(self.rewards.spread**2, places)[counting.at, None]
+        usual_variance = np.maximum(self.noises.usual_variance[counting.at], LEAST_VARIANCE)
+        return Average(self.base, counting.shares, noises, usual_variance)
+
+    def _forms(self, counting: Counting, seen: MemberRows, places: Index) -> Forms:
+        shared = self._rows.shared_columns(seen.arms)
+        found = [
+            self.members[index].forms(shared, places, self.rewards.level, self.settled)
+            for index in counting.at
+        ]
+        return Forms(found, self._average(counting, places))
 
     @property
-    def _counting(self) -> tuple[Index, Array]:
-        """The members that count in a decision, and their weights."""
+    def _counting(self) -> Counting:
+        """The members that count in a decision, until the head learns."""
         if self._kept is None:
             weights = self.weights
             kept = np.flatnonzero(weights > NEGLIGIBLE_WEIGHT)
-            self._kept = kept, weights[kept] / weights[kept].sum()
+            self._kept = Counting(kept, weights[kept] / weights[kept].sum())
         return self._kept
 
     def opinions(self, phi: Array, arms: Sequence[str]) -> list[tuple[str, float, Array]]:
         """Return the opinion of each member that counts."""
         seen, places = MemberRows(self._rows, phi, len(arms)), self._places(arms)
         found = []
-        for index, share in zip(*self._counting, strict=True):
+        for index, share in self._counting.members:
             member = self.members[index]
             [means], _ = member.predict(seen, places, self.rewards.level, self.settled)
             found.append((member.spec.name, float(share), self.base + means))
@@ -246,7 +269,7 @@ class AveragedHead(Head):
         x, w = row[rows.context], row[rows.arm]
         d, f = len(x), len(w)
         constant, columns, crosses = 0.0, np.zeros(len(row)), np.zeros((d, f))
-        for index, share in zip(*self._counting, strict=True):
+        for index, share in self._counting.members:
             member = self.members[index]
             own, shared = member.weights(place, self.rewards.level)
             if own is not None:
@@ -269,12 +292,16 @@ class AveragedHead(Head):
         return self._each(phi, arms)[1]
 
     def _each(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array]:
-        """Return mean and width of each row, which may have a context of its own."""
+        """Return mean and width of each row, which may have a context of its own. Not by forms: a
+        fold may read them, and has the same bits in every process."""
         contexts = phi[:, self._rows.context]
         if (contexts == contexts[0]).all():
-            mean, width, _ = self.spread(phi, arms)
+            mean, width, _ = self.spread(phi, arms, by_forms=False)
             return mean[0], width[0]
-        rows = [self.spread(row[None], [arm]) for row, arm in zip(phi, arms, strict=True)]
+        rows = [
+            self.spread(row[None], [arm], by_forms=False)
+            for row, arm in zip(phi, arms, strict=True)
+        ]
         mean, width, _ = np.array(rows)[:, :, 0, 0].T
         return mean, width
 
@@ -396,6 +423,7 @@ class AveragedHead(Head):
         for member in self.members:
             member.revise(seen, arm - 1, left * (row.reward - was), self.settled)
         self.rewards.revise(row.reward - moved, was - moved, left)
+        self._kept = None
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Undo an observation in every member, as `revise` changes one."""
@@ -410,6 +438,7 @@ class AveragedHead(Head):
         for member, looked in zip(self.members, looks, strict=True):
             member.learn(seen, arm - 1, looked, reward, -left)
         self.rewards.withdraw(reward, left)
+        self._kept = None
 
     def decay(self, share: float) -> None:
         """Members forget by themselves, and `gamma` is refused."""

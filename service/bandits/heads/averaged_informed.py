@@ -67,14 +67,16 @@ class InformedHead(AveragedHead):
 
     # -- score ---------------------------------------------------------------------------------
 
-    def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
+    def spread(
+        self, phi: Array, arms: Sequence[str], *, by_forms: bool = True
+    ) -> tuple[Array, Array, Array]:
         if self.plain is None:
-            return super().spread(phi, arms)
+            return super().spread(phi, arms, by_forms=by_forms)
         seen = MemberRows(self._rows, phi, len(arms))
         (share, head, _), *others = self.halves
-        mean, width, grown = head.spread_of(seen, arms)
+        mean, width, grown = head.spread_of(seen, arms, by_forms=by_forms)
         for rest, other, _ in others:
-            found = other.spread_of(seen, arms)
+            found = other.spread_of(seen, arms, by_forms=by_forms)
             mean = share * mean + rest * found[0]
             width = share * width + rest * found[1]
             grown = share * grown + rest * found[2]

@@ -32,6 +32,19 @@ class Forecast:
     shared: tuple[Array, float] | None
 
 
+class MemberForms(NamedTuple):
+    """What a member says of arms above a level, as forms of [1, x].
+
+    linear      (K, m) of the mean
+    quadratic   (K, m, m) of the variance, in units of the noise
+    most        of what the variance is at most, where the member forgets
+    """
+
+    linear: Array
+    quadratic: Array
+    most: Array | None
+
+
 ArmLook = tuple[int, Index, BlockLook | FadingLook]
 """An arm, which rows of a block are its own, and what its regression made of them."""
 
@@ -85,6 +98,27 @@ class Member:
             mean = mean + residual @ (reward - level * one)
             v = v + self.shared.variances_of(residual, now)
         return mean, np.maximum(v, LEAST_VARIANCE)
+
+    def forms(self, shared: Array, arms: Index, level: float, now: int) -> MemberForms:
+        """Return what `predict` says of arms, for any context. A member that forgets has shared
+        rows alone. shared: (K, m, m0), the shared rows of each column of [1, x] alone."""
+        linear, quadratic, most = np.zeros((1, 1)), np.zeros((1, 1, 1)), None
+        if self.own is not None:
+            assert self.spec.gamma == 1.0
+            scale = self._own_deviation
+            theta = self.own.theta[arms] * scale
+            linear = theta[:, 0] - level * theta[:, 1]
+            quadratic = self.own.P[arms] * np.outer(scale, scale)
+        if self.shared is not None:
+            residual = shared * self._shared_deviation
+            if self.own is not None:
+                residual -= theta[:, 2:].swapaxes(1, 2)
+            reward, one = self.shared.theta[0]
+            linear = linear + residual @ (reward - level * one)
+            quadratic = quadratic + self.shared.quadratics(residual, now)
+            if self.spec.gamma < 1.0:
+                most = residual @ residual.swapaxes(1, 2)
+        return MemberForms(linear, quadratic, most)
 
     def weights(self, arm: int, level: float) -> tuple[Array | None, Array | None]:
         """Return the weights of the own and of the shared row: the mean of an arm above the level

@@ -220,6 +220,13 @@ class Rows:
         found[:, :, d + f :] = self._crosses(own[:, 1:], arms)
         return found
 
+    def shared_columns(self, arms: Array) -> Array:  # (K, f) -> (K, m, shared_width)
+        """Return the shared rows of each column of [1, x] alone: that of a context is their sum."""
+        m, f = len(self.context) + 1, arms.shape[1]
+        found = self.shared(np.eye(m), arms)
+        found[1:, :, m : m + f] = 0.0  # they go with the constant
+        return np.ascontiguousarray(found.swapaxes(0, 1))
+
     def paired(self, own: Array, arms: Array) -> Array:  # (n, 1 + d), (n, f) -> (n, shared_width)
         """Return [1, x, w, x (x) w] of contexts, each with the arm in the same place."""
         x = own[:, 1:]
@@ -291,6 +298,7 @@ class MemberRows:
     """Rows of some contexts, each with every arm, as members see them; each is made once.
 
     own      (B, 1 + d) of each context
+    arms     (K, f) columns of each arm
     shared   (B, K, shared_width) of each context and arm
     """
 
@@ -308,9 +316,12 @@ class MemberRows:
             self._expanded[kind] = self._rows.expanded(kind, self.own)
         return self._expanded[kind]
 
+    @cached_property
+    def arms(self) -> Array:  # (K, f)
+        return self._raw[: self._count, self._rows.arm]
+
     @property
     def shared(self) -> Array:
         if self._shared is None:
-            arms = self._raw[: self._count, self._rows.arm]
-            self._shared = self._rows.shared(self.own, arms)
+            self._shared = self._rows.shared(self.own, self.arms)
         return self._shared

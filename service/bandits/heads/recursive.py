@@ -169,11 +169,20 @@ class RecursiveRidge:
         found = np.vecdot(x @ self.P[0], x)
         return self._faded(found, slice(0, 1), np.vecdot(x, x), now)
 
+    def quadratics(self, x: Array, now: int) -> Array:  # (n, k, m) -> (n, k, k)
+        """Return X P X' of rows under the first arm's P: the form of the variance of sums of
+        them, before it is cut at what the prior says."""
+        found: Array = (x.reshape(-1, x.shape[2]) @ self.P[0]).reshape(x.shape) @ x.swapaxes(1, 2)
+        return found if self.gamma == 1.0 else found / self._left(slice(0, 1), now)
+
     def _faded(self, v: Array, rows: Index | slice, prior: Array, now: int) -> Array:
         if self.gamma == 1.0:
             return v
-        left = np.maximum(self.gamma ** (now - self.last[rows]).astype(float), 1e-9)
-        return np.minimum(v / left, prior)
+        return np.minimum(v / self._left(rows, now), prior)
+
+    def _left(self, rows: Index | slice, now: int) -> Array:  # (n,)
+        """Return the share of what arms learned that they have not forgotten."""
+        return np.maximum(self.gamma ** (now - self.last[rows]).astype(float), 1e-9)
 
     def _forget(self, arm: int, now: int) -> None:
         """Forget, A <- g A + (1 - g) I and B <- g B, in steps; the prior returns to a few
