@@ -22,7 +22,7 @@ from service.errors import Invalid, Overdue, Refused, StoreUnavailable
 from service.http import bodies
 from service.http.access import BASE_COST
 from service.http.problems import answer_to, problem_of
-from service.http.scope import CALLER, headers_of
+from service.http.request_head import CALLER, head_of
 from service.http.services import Services
 from service.security.access import Caller, Grant
 from service.security.profile import cost
@@ -129,7 +129,7 @@ class DecisionRoutes:
         """Receive a request that came at this time of the event loop. Raises Overdue."""
         body = await _body(receive)
         caller: Caller | None = scope.get(CALLER)
-        headers = headers_of(scope)
+        headers = head_of(scope).values
         if not bodies.is_json(headers.get(b"content-type", NOT_SENT)[-1]):
             raise Invalid("send it as JSON, with the header Content-Type: application/json")
         deadline = came + _timeout_seconds(headers)

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from service.app import assemble, open_services
 from service.http.application import create_app
 from service.http.openapi import document
-from service.http.scope import PROBES
+from service.http.request_head import PROBES
 from service.http.services import Services
 from service.log.stores import Store
 from service.log.stores.memory import MemoryStore
