@@ -22,8 +22,8 @@ from service.http import (
     web,
 )
 from service.http.asgi import GatedApplication
-from service.http.decisions import DecisionRoutes
 from service.http.dependencies import get_only_state, get_state
+from service.http.edge import Edge
 from service.http.gate import Gate
 from service.http.services import Services
 from service.http.strict import StrictRoute
@@ -38,7 +38,10 @@ which policy. Errors are `application/problem+json` in one shape.
 
 
 class Application(FastAPI):
-    """FastAPI within the middleware of this service."""
+    """FastAPI behind the gate, beside the edge."""
+
+    gate: Gate
+    edge: Edge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.middleware_stack is None:
@@ -47,10 +50,7 @@ class Application(FastAPI):
         await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Build the stack, innermost first."""
-        services: Services = self.state.services
-        app = DecisionRoutes(super().build_middleware_stack(), services)
-        return GatedApplication(app, Gate(services))
+        return GatedApplication(super().build_middleware_stack(), self.gate, self.edge)
 
 
 @cache
@@ -78,7 +78,7 @@ def api_routes() -> tuple[BaseRoute, ...]:
     return tuple(api.routes)
 
 
-def create_app(services: Services) -> FastAPI:
+def create_app(services: Services) -> Application:
     app = Application(
         title="Forage API",  # a generated client is forage_api_client: forage_client is ours
         version=__version__,
@@ -89,6 +89,8 @@ def create_app(services: Services) -> FastAPI:
         routes=[*api_routes()],
     )
     app.state.services = services
+    app.gate = Gate(services)
+    app.edge = Edge(app.gate, services)
     problems.install(app)
     app.openapi = lambda: openapi.document(app, services.access.required)  # type: ignore[method-assign]
     app.router.routes += [web.openapi_route(app), *web.static_routes()]

@@ -1,9 +1,12 @@
-"""The ASGI application behind the gate: requests as ASGI servers and tests send them."""
+"""The ASGI application: the edge for its routes, and the gate in front of all others."""
 
-from starlette.exceptions import HTTPException
+from functools import partial
+
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.http.gate import Gate, Passage
+from service.http.edge import Edge
+from service.http.gate import Gate, Passage, expect_size
 from service.http.overload import PENDING_FACTORS
 from service.http.problems import answer_to
 from service.http.request_head import CALLER, RequestHead, head_of
@@ -30,8 +33,7 @@ class _Exchange:
         declares no length."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
-        if self._read > self._passage.limit:
-            raise HTTPException(413, f"at most {self._passage.limit} bytes")
+        expect_size(self._read, self._passage.limit)
         return message
 
     async def send(self, message: Message) -> None:
@@ -42,10 +44,10 @@ class _Exchange:
 
 
 class GatedApplication:
-    """ASGI middleware in front of every route."""
+    """An ASGI application with the edge beside it, and its other routes behind the gate."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
-        self._app, self._gate = app, gate
+    def __init__(self, app: ASGIApp, gate: Gate, edge: Edge) -> None:
+        self._app, self._gate, self._edge = app, gate, edge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -58,7 +60,14 @@ class GatedApplication:
         head = head_of(scope)
         if (answer := self._gate.preflight(head)) is not None:
             await answer(scope, receive, send)
-            return
+        elif head.path in self._edge.paths:
+            status, fields, content = await self._edge.answer(head, partial(_read, receive))
+            await send({"type": "http.response.start", "status": status, "headers": fields})
+            await send({"type": "http.response.body", "body": content})
+        else:
+            await self._pass(head, scope, receive, send)
+
+    async def _pass(self, head: RequestHead, scope: Scope, receive: Receive, send: Send) -> None:
         passage = self._gate.begin(head)
         exchange = _Exchange(self._gate, head, passage, receive, send)
         try:
@@ -79,3 +88,16 @@ class GatedApplication:
             as_get = {**scope, "method": "GET"}  # uvicorn sends no body
             await self._app(as_get, exchange.receive, exchange.send)
             scope["route"] = as_get.get("route")
+
+
+async def _read(receive: Receive, limit: float) -> bytes:
+    """Receive a body, as `edge.Read` says."""
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        expect_size(len(body), limit)
+    return bytes(body)

@@ -25,6 +25,12 @@ SAFE: Final = {"GET", "HEAD", "OPTIONS"}
 UNCOMPRESSED: Final = (b"identity", b"")
 
 
+def expect_size(size: int, limit: float) -> None:
+    """Raise HTTPException for a body of more bytes than it may have."""
+    if size > limit:
+        raise HTTPException(413, f"at most {limit} bytes")
+
+
 class Passage:
     """One request at the gate.
 
@@ -84,8 +90,7 @@ class Gate:
         return self._artifact_bytes if artifact else self._body_bytes
 
     def _check(self, head: RequestHead, passage: Passage, method: str | None) -> None:
-        if head.declared_length() > passage.limit:
-            raise HTTPException(413, f"at most {passage.limit} bytes")
+        expect_size(head.declared_length(), passage.limit)
         probe = head.path in PROBES
         if not self._hosts.serves(head.all(b"host")):
             if not (probe and head.method in SAFE):

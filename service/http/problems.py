@@ -120,14 +120,14 @@ def validation_problem(error: RequestValidationError, body: object) -> Problem:
     return problem(422, "invalid", "The request is not valid", faults[0].message, faults)
 
 
-def bug(fault: Exception) -> Response:
+def bug(fault: BaseException) -> Response:
     """Return the answer to an unexpected exception."""
     REQUEST_ID.set(request_id.current())
     logger.error("a request failed", exc_info=fault)
     return respond(problem(500, "internal", "Internal error", "it was logged, and is a bug"))
 
 
-def answer_to(fault: Exception) -> Response:
+def answer_to(fault: BaseException) -> Response:
     if isinstance(fault, Refused | StoreUnavailable):
         return refusal(fault)
     if isinstance(fault, HTTPException):
