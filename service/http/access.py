@@ -6,8 +6,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from service.errors import TooLarge
 from service.http.problems import MEDIA_TYPE
-from service.security.access import Access, Caller
-from service.security.addresses import Addresses, Headers
+from service.http.services import Services
+from service.security.access import Caller
+from service.security.addresses import Headers
 from service.security.keys import KeyScope
 
 NO_KEY: Final = "free"
@@ -65,26 +66,24 @@ def needs(method: str, path: str) -> Needed:
     return "admin" if row is None else row.needs
 
 
-class Authentication:
-    """Judges keys, and charges them for requests."""
+def caller_of(
+    services: Services,
+    client: tuple[str, int] | None,
+    headers: Headers,
+    needed: KeyScope,
+    length: int,
+) -> Caller:
+    """Judge the key in these headers, and charge it one request. Raises Refused.
 
-    def __init__(self, access: Access, addresses: Addresses) -> None:
-        self._access, self._addresses = access, addresses
-
-    def caller_of(
-        self, client: tuple[str, int] | None, headers: Headers, needed: KeyScope, length: int
-    ) -> Caller:
-        """Judge the key in these headers, and charge it one request. Raises Refused.
-
-        length   of the body, in bytes
-        """
-        grant = self._access.admit(headers, needed)
-        caller = Caller(grant, self._addresses.of(client[0] if client else None, headers))
-        most = grant.profile.body_bytes
-        if length > most:
-            raise TooLarge(f"at most {most} bytes with this key")
-        self._access.charge(caller, BASE_COST)
-        return caller
+    length   of the body, in bytes
+    """
+    grant = services.access.admit(headers, needed)
+    caller = Caller(grant, services.addresses.of(client[0] if client else None, headers))
+    most = grant.profile.body_bytes
+    if length > most:
+        raise TooLarge(f"at most {most} bytes with this key")
+    services.access.charge(caller, BASE_COST)
+    return caller
 
 
 DECLARED: Final = {

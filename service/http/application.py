@@ -24,7 +24,6 @@ from service.http import (
 from service.http.asgi import GatedApplication
 from service.http.dependencies import get_only_state, get_state
 from service.http.edge import Edge
-from service.http.gate import Gate
 from service.http.services import Services
 from service.http.strict import StrictRoute
 
@@ -40,7 +39,6 @@ which policy. Errors are `application/problem+json` in one shape.
 class Application(FastAPI):
     """FastAPI behind the gate, beside the edge."""
 
-    gate: Gate
     edge: Edge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +48,7 @@ class Application(FastAPI):
         await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        return GatedApplication(super().build_middleware_stack(), self.gate, self.edge)
+        return GatedApplication(super().build_middleware_stack(), self.edge)
 
 
 @cache
@@ -89,8 +87,7 @@ def create_app(services: Services) -> Application:
         routes=[*api_routes()],
     )
     app.state.services = services
-    app.gate = Gate(services)
-    app.edge = Edge(app.gate, services)
+    app.edge = Edge(services)
     problems.install(app)
     app.openapi = lambda: openapi.document(app, services.access.required)  # type: ignore[method-assign]
     app.router.routes += [web.openapi_route(app), *web.static_routes()]

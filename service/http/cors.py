@@ -22,14 +22,9 @@ from service.security.hosts import Hosts
 logger = logging.getLogger(__name__)
 
 ALLOWED_HEADERS: Final = (
-    "Authorization",
-    "Content-Type",
-    "Idempotency-Key",
-    "If-Match",
-    "X-API-Key",
-    "X-Envoy-Expected-Rq-Timeout-Ms",
-    request_id.HEADER,
-)
+    "Authorization", "Content-Type", "Idempotency-Key", "If-Match", "X-API-Key",
+    "X-Envoy-Expected-Rq-Timeout-Ms", request_id.HEADER,
+)  # fmt: skip
 """Request headers that the documentation names: a preflight for any other is refused."""
 
 PREFLIGHT_SECONDS: Final = 7_200
@@ -38,15 +33,14 @@ PREFLIGHT_SECONDS: Final = 7_200
 LOG_SECONDS: Final = 60.0
 LOGGED_ORIGINS: Final = 256
 
-VARY: Final = b"vary"
-"""Header of what an answer depends on: a cache then keeps one for each origin."""
-
 
 class Cors:
     """The origins that a service lists."""
 
-    def __init__(self, origins: Sequence[str]) -> None:
-        vary = (VARY, b"Origin")
+    def __init__(self, origins: Sequence[str], hosts: Hosts, clock: Clock) -> None:
+        self._hosts, self._clock = hosts, clock
+        self._again: dict[bytes, float] = {}
+        vary = (b"vary", b"Origin")
         readable = (b"access-control-expose-headers", ", ".join(READABLE).encode())
         self._own: Fields = [vary] if origins else []
         self._others: Fields = [readable, vary] if origins else []
@@ -63,10 +57,12 @@ class Cors:
         )
 
     def preflight(self, head: RequestHead) -> Response | None:
-        """Answer a browser that asks whether a page may ask; None: this is another request."""
+        """Answer a browser that asks whether a page may ask; None: this is another request. It
+        passes no check, has no id, and is not counted."""
         asks = b"origin" in head.values and b"access-control-request-method" in head.values
         if not self._own or head.method != "OPTIONS" or not asks:
             return None
+        self.note(head)
         return self._preflights.preflight_response(Headers(raw=head.fields))
 
     def dress(self, head: RequestHead, fields: Fields) -> None:
@@ -77,22 +73,14 @@ class Cors:
             same = [at for at, field in enumerate(fields) if field[0] == name]
             if not same:
                 fields.append((name, value))
-            elif name == VARY:
+            elif name == b"vary":
                 fields[same[0]] = name, b"%b, %b" % (fields[same[0]][1], value)
             else:
                 fields[same[0]] = name, value
 
-
-class OriginLog:
-    """A log of the origins of pages that may not ask: their visitors' browsers hide the answer.
-    Each origin at most once in LOG_SECONDS, and at most LOGGED_ORIGINS of them."""
-
-    def __init__(self, hosts: Hosts, clock: Clock) -> None:
-        self._hosts, self._clock = hosts, clock
-        self._again: dict[bytes, float] = {}
-
     def note(self, head: RequestHead) -> None:
-        """Log the origin of a request, unless its page may ask."""
+        """Log the origin of a page that may not ask: its visitors' browsers hide the answer. Each
+        at most once in LOG_SECONDS, and at most LOGGED_ORIGINS of them."""
         origins = head.values.get(b"origin")
         if origins is None or head.path.startswith("/sdk/"):  # which is for all pages
             return

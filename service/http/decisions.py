@@ -157,15 +157,12 @@ def request_of(head: RequestHead, body: bytes, caller: Caller | None, came: floa
     """Return a request that came at this time of the event loop. Raises Invalid, and Overdue."""
     if not bodies.is_json(head.last(b"content-type")):
         raise Invalid("send it as JSON, with the header Content-Type: application/json")
-    deadline = came + _timeout_seconds(head.last(TIMEOUT_HEADER))
+    waits = head.last(TIMEOUT_HEADER)  # a value that is no number says nothing
+    known = waits.isdigit() and len(waits) <= MOST_DIGITS
+    deadline = came + int(waits) / 1_000 if known else inf
     if asyncio.get_running_loop().time() >= deadline:
         raise Overdue
     return Request(head, body, caller, deadline)
-
-
-def _timeout_seconds(given: bytes) -> float:
-    """So long its caller waits. A value that is no number says nothing."""
-    return int(given) / 1_000 if given.isdigit() and len(given) <= MOST_DIGITS else inf
 
 
 def _idempotency_key(request: Request) -> str | None:

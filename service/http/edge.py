@@ -5,9 +5,12 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import Final, NamedTuple
 
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
 from service.http import bodies
 from service.http.decisions import DecisionRoutes, Route, request_of
-from service.http.gate import Gate, Passage
+from service.http.gate import Gate, Passage, expect_size
 from service.http.problems import answer_to
 from service.http.request_head import Fields, RequestHead
 from service.http.services import Services
@@ -32,24 +35,23 @@ class Edge:
     """Answers requests to these routes. FastAPI, which serves all others, would take five times as
     long.
 
-    paths   of the routes
+    routes   by path
     """
 
-    def __init__(self, gate: Gate, services: Services) -> None:
-        self._gate, self._overload = gate, services.overload
-        self._routes = DecisionRoutes(services).by_path
+    def __init__(self, services: Services) -> None:
+        self.gate, self._overload = Gate(services), services.overload
+        self.routes = DecisionRoutes(services).by_path
         self._stages = {
             route.stage: services.telemetry.stages.labels(route.stage)
-            for route in self._routes.values()
+            for route in self.routes.values()
             if route.stage is not None
         }
-        self.paths = frozenset(self._routes)
 
     async def answer(self, head: RequestHead, read: Read) -> EdgeAnswer:
         """Answer a request to one of these routes. It raises nothing: where the process stops
         within a request, that too is answered as an internal error."""
-        route = self._routes[head.path]
-        passage = self._gate.begin(head, METHOD)
+        route = self.routes[head.path]
+        passage = self.gate.begin(head, METHOD)
         fault: BaseException | None = passage.refusal
         if fault is None:
             try:
@@ -63,8 +65,8 @@ class Edge:
         else:
             problem = answer_to(fault)
             status, fields, content = problem.status_code, problem.raw_headers, bytes(problem.body)
-        self._gate.count(head, passage, route.path, status)
-        return EdgeAnswer(status, self._gate.dress(head, passage, fields), content)
+        self.gate.count(head, passage, route.path, status)
+        return EdgeAnswer(status, self.gate.dress(head, passage, fields), content)
 
     async def _content(
         self, route: Route, head: RequestHead, passage: Passage, read: Read
@@ -81,3 +83,16 @@ class Edge:
         finally:
             if route.stage is not None:
                 self._stages[route.stage].observe(perf_counter() - passage.start)
+
+
+async def read_body(receive: Receive, limit: float) -> bytes:
+    """Receive a body, as `Read` says."""
+    body, more = bytearray(), True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        expect_size(len(body), limit)
+    return bytes(body)

@@ -6,12 +6,11 @@ from time import perf_counter
 from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.responses import Response
 
 from service.errors import ForeignOrigin, Misdirected, Refused, Starting
 from service.http import request_id
-from service.http.access import NO_KEY, Authentication, needs
-from service.http.cors import Cors, OriginLog
+from service.http.access import NO_KEY, caller_of, needs
+from service.http.cors import Cors
 from service.http.request_head import PROBES, Fields, RequestHead
 from service.http.services import Services
 from service.security.access import Caller
@@ -55,28 +54,17 @@ class Gate:
 
     def __init__(self, services: Services) -> None:
         settings = services.settings
-        self._access, self._hosts = services.access, services.hosts
-        self._lifecycle, self._telemetry = services.lifecycle, services.telemetry
-        self._authentication = Authentication(services.access, services.addresses)
-        self._cors = Cors(settings.cors_origins)
-        self._origins = OriginLog(services.hosts, services.clock)
+        self._services, self._access, self._hosts = services, services.access, services.hosts
+        self.cors = Cors(settings.cors_origins, services.hosts, services.clock)
         self._body_bytes = settings.max_body_bytes
         self._artifact_bytes = settings.max_artifact_bytes
-
-    def preflight(self, head: RequestHead) -> Response | None:
-        """Answer a preflight, which passes no check, is not counted, and has no id; None: this is
-        another request."""
-        answer = self._cors.preflight(head)
-        if answer is not None:
-            self._origins.note(head)
-        return answer
 
     def begin(self, head: RequestHead, method: str | None = None) -> Passage:
         """Hold a request against each check, in the order of docs/architecture.md, until one fails.
 
         method   the only one that its route has; None: the router knows
         """
-        self._origins.note(head)
+        self.cors.note(head)
         passage = Passage(request_id.sane(head.last(request_id.HEADER_NAME)), self._limit(head))
         REQUEST_ID.set(passage.id)  # for the server too: it logs a bug in the same task
         try:
@@ -103,9 +91,10 @@ class Gate:
         if self._is_foreign(head, passage.caller):
             detail = "this page is of another origin: list it in FORAGE_CORS_ORIGINS"
             raise self._access.count("origin", ForeignOrigin(detail))
-        if self._lifecycle.starting and not probe:
+        if self._services.lifecycle.starting and not probe:
             raise Starting
-        if head.last(b"content-encoding").strip().lower() not in UNCOMPRESSED:
+        encoding = head.last(b"content-encoding")
+        if encoding and encoding.strip().lower() not in UNCOMPRESSED:
             accepted = {"Accept-Encoding": "identity"}
             raise HTTPException(415, "send it without Content-Encoding", accepted)
         if method is not None and head.method != method:
@@ -116,7 +105,7 @@ class Gate:
         if needed == NO_KEY:
             return Caller(self._access.nobody)
         length = head.declared_length()
-        return self._authentication.caller_of(head.client, head.fields, needed, length)
+        return caller_of(self._services, head.client, head.fields, needed, length)
 
     def _is_foreign(self, head: RequestHead, caller: Caller | None) -> bool:
         """Say whether a page of another origin asks for a change. A key that lists origins was held
@@ -132,12 +121,12 @@ class Gate:
     def dress(self, head: RequestHead, passage: Passage, fields: Fields) -> Fields:
         """Return the header fields of an answer with its id, and what its browser has to know."""
         dressed = request_id.write(fields, passage.id)
-        self._cors.dress(head, dressed)
+        self.cors.dress(head, dressed)
         return dressed
 
     def count(self, head: RequestHead, passage: Passage, route: str, status: int) -> None:
         method = head.method if head.method in METHODS else "other"
-        self._telemetry.requests.labels(route, method, str(status)).inc()
+        self._services.telemetry.requests.labels(route, method, str(status)).inc()
         # A 503 is no fault of its request: what caused it is reported when it begins and ends.
         level = logging.WARNING if status >= 500 and status != 503 else logging.DEBUG
         if logger.isEnabledFor(level):

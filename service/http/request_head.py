@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-from starlette.types import Scope
-
 CALLER: Final = "forage.caller"
 """Key of the scope under which a route finds its caller."""
 
@@ -56,12 +54,8 @@ class RequestHead:
     def declared_length(self) -> int:
         """Return the value of `Content-Length`: 0 without one, and more than any bound for a length
         that no body can have."""
-        return max(map(_length, self.all(b"content-length")), default=0)
-
-
-def head_of(scope: Scope) -> RequestHead:
-    path, fields = scope["path"], scope["headers"]
-    return RequestHead(scope["method"], path, fields, scope["scheme"], scope.get("client"))
+        values = self.values.get(b"content-length")
+        return 0 if values is None else max(map(_length, values))
 
 
 def _length(text: bytes) -> int:

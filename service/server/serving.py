@@ -64,7 +64,7 @@ async def serve_until_stopped(settings: Settings) -> int:
                 proxy_headers=False,  # `addresses` names the client
                 timeout_graceful_shutdown=REQUEST_SECONDS,
                 ws="none",
-                http=protocol(services),  # type: ignore[arg-type]  # a factory is accepted
+                http=protocol(services, app.edge),  # type: ignore[arg-type]  # a factory is accepted
             )
             server = Server(config, services)
             Signals(server, services, settings).listen()

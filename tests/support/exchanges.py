@@ -243,7 +243,9 @@ def listed() -> Iterator[Exchange]:
         "Access-Control-Request-Method: POST",
         "Access-Control-Request-Private-Network: true",
     )
-    yield _one("private", request("/reward", b"", f"Origin: {SHOP}", *private, method="OPTIONS"))
+    yield _one(
+        "private preflight", request("/reward", b"", f"Origin: {SHOP}", *private, method="OPTIONS")
+    )
     yield from _whole(f"Origin: {SHOP}", f"Origin: {EVIL}")
     yield from _whole(f"Origin: {SHOP}", "Sec-Fetch-Site: cross-site")
     yield from _whole(f"Origin: {SHOP}", host="evil.example")
