@@ -111,15 +111,16 @@ async def serve_here(
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed_memory()
     async with open_store_services(settings, workers=workers) as services:
+        app = create_app(services)
         config = uvicorn.Config(
-            create_app(services),
+            app,
             log_config=None,
             access_log=False,
             lifespan="off",
             proxy_headers=False,  # `addresses` names the client
             timeout_graceful_shutdown=REQUEST_SECONDS,
             ws="none",
-            http=protocol(services),  # type: ignore[arg-type]  # a factory is accepted
+            http=protocol(services, app.edge),  # type: ignore[arg-type]  # a factory is accepted
         )
         server = Server(config, services)
         signals = Signals(server, services, settings)

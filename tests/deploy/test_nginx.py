@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from service.http.middleware import DECIDED
+from service.http.gate import DECIDED
 from service.http.overload import PENDING_FACTORS
 from service.security.addresses import Addresses
 from service.security.hosts import Hosts

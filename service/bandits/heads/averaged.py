@@ -73,8 +73,6 @@ def _name(arm: str) -> str:
     return OUTSIDE if arm.startswith(OUTSIDE) else arm
 
 
-
-
 class AveragedHead(Head):
     """A `Head` of members; others may join. Rewards lie in [0, 1] or in any span of 1; rows are
     those of the view.
