@@ -23,6 +23,7 @@ from service.log.stores.base import (
 )
 from service.log.stores.sqlite import SqliteStore
 from tests.support.stores import decision, event, over_every_store
+from tests.support.two_processes import TwoProcesses
 
 
 async def fill(store: Store, events: int, rows: int = 0) -> None:
@@ -72,7 +73,7 @@ async def test_processes_see_each_other_until_their_time_is_over_or_they_leave(
 @over_every_store
 async def test_a_publication_takes_the_place_of_the_last_one_part_by_part(store: Store) -> None:
     """And is no part of a log. SQLite takes none, and says so."""
-    if isinstance(store, SqliteStore):
+    if isinstance(store, SqliteStore | TwoProcesses):
         with pytest.raises(ConfigurationError, match="FORAGE_ROLE"):
             await store.stamps()
         with pytest.raises(StoreError):

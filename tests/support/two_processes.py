@@ -122,6 +122,10 @@ class TwoProcesses(Store):
         found: KeyedValues = await self._call("get", experiment, table, list(keys))
         return found
 
+    async def stamps(self) -> dict[str, str]:
+        found: dict[str, str] = await self._call("stamps")
+        return found
+
     async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         found: LogSummary = await self._call("describe", experiment, whole=whole)
         return found
