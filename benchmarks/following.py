@@ -1,10 +1,11 @@
-"""What a replica pays for an event of another process: python -m benchmarks.following [--kinds A,B]
-[--stores memory,redis].
+"""What a replica pays for a settled decision of another process: python -m benchmarks.following
+[--kinds A,B] [--stores memory,redis].
 
 A log of settled decisions, four defaults to a reward, of the experiment of `benchmarks.http` with
-one policy. A replica catches up each time that so many more events are there, and the processor
-time of that is divided by them: once it folds them in runs, and once one after the other. With
-`linucb63` the context has 54 more numbers.
+one policy: an event for each reward, and one for the defaults of a page, as expiry writes them. A
+replica catches up each time that a page of so many decisions is there, and the processor time of
+that is divided by them: once it folds events in runs, and once one after the other. With `linucb63`
+the context has 54 more numbers.
 
 A ratio compares two medians of interleaved rounds of the same run.
 """
@@ -16,6 +17,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from time import process_time
@@ -23,12 +25,16 @@ from typing import Any, Final
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy is imported
 
+from msgspec import structs
+
 from benchmarks.tables import Cells, Json, conclude, parser_of, publish_option, say
 from service.definition.experiment import Definition
 from service.log.replica import Replica, Watcher
 from service.log.stores import Store, open_store
 from service.log.stores.base import Append
+from service.settle.expiry import BLOCK_ARMS
 from service.state.events import (
+    Default,
     ExperimentDefined,
     Expired,
     Learned,
@@ -50,8 +56,8 @@ KINDS: Final[dict[str, Json]] = {
     "auto": {"kind": "auto"},
 }
 PAGES: Final = (1, 10, 100)
-WARM: Final = 600  # events before the first measurement: scalings are measured by then
-ROUND: Final = 600  # events of a measurement
+WARM: Final = 600  # decisions before the first measurement: scalings are measured by then
+ROUND: Final = 600  # decisions of a measurement
 
 
 class Drifting(Watcher):
@@ -73,13 +79,13 @@ def definition_of(kind: str) -> Json:
     return told | {"policies": {"policy": KINDS[kind]}}
 
 
-def events(kind: str, seed: int) -> Iterator[bytes]:
+def settlements(kind: str, seed: int) -> Iterator[ExperimentDefined | Learned]:
     """Yield the definition, and settled decisions without end."""
     definition = definition_of(kind)
     defined = ExperimentDefined(at=0.0, revision=1, schema_version=1, definition=definition)
     state, rng = State("bench"), random.Random(seed)
     state.apply(1, defined)
-    yield encode_event(defined)
+    yield defined
     arms, number = sorted(Definition.model_validate(definition).arms), 0
     while True:
         number += 1
@@ -93,8 +99,8 @@ def events(kind: str, seed: int) -> Iterator[bytes]:
             context["more"] = [rng.gauss(0, 1) for _ in range(54)]
         arm = rng.choice(arms)
         row = state.schema.row(state.schema.encode_context(context), state.rows[arm])
-        make, reward = (Rewarded, 1.0) if rng.random() < 0.2 else (Expired, 0.0)
-        event = make(
+        make, reward = (Rewarded, 1.0) if rng.random() < 0.2 else (Default, 0.0)
+        yield make(
             at=0.1 * number,
             decision=f"decision {number:012}",
             policy="policy",
@@ -102,19 +108,31 @@ def events(kind: str, seed: int) -> Iterator[bytes]:
             settled=[Outcome(arm, reward, row)],
             reward_by=0.1 * number,
         )
-        yield encode_event(event)
 
 
-async def append(store: Store, name: str, source: Iterator[bytes], count: int) -> None:
-    """Append events of another process."""
-    entries = [Append(name, next(source), {}) for _ in range(count)]
-    for start in range(0, count, 250):
+def _parts(defaults: Sequence[Default], size: int) -> Iterator[Sequence[Default]]:
+    return (defaults[start : start + size] for start in range(0, len(defaults), size))
+
+
+async def append(
+    store: Store, name: str, source: Iterator[ExperimentDefined | Learned], count: int
+) -> None:
+    """Append what another process settles: so many decisions."""
+    given = list(islice(source, count))
+    defaults = [one for one in given if isinstance(one, Default)]
+    events = [one for one in given if isinstance(one, ExperimentDefined | Rewarded)]
+    blocks = [
+        Expired.of([structs.replace(one, at=defaults[-1].at) for one in block])
+        for block in _parts(defaults, BLOCK_ARMS)
+    ]
+    entries = [Append(name, encode_event(event), {}) for event in (*events, *blocks)]
+    for start in range(0, len(entries), 250):
         await store.commit(entries[start : start + 250])
 
 
 async def microseconds(store: Store, kind: str, page: int, rounds: int) -> tuple[float, float]:
-    """Return the processor time of an event, in runs and one after the other."""
-    name, source = f"{kind}-{page}", events(kind, page)
+    """Return the processor time of a decision, its events in runs and one after the other."""
+    name, source = f"{kind}-{page}", settlements(kind, page)
     await append(store, name, source, WARM)
     pair = [Replica(store, State(name), watcher=Drifting()) for _ in range(2)]
     pair[1].in_runs = False

@@ -106,14 +106,14 @@ def decision(kind: str, arms: int, size: int) -> Work:
         for arm, row in enumerate(rows[:LEARNED])
     ]
     for position, event in enumerate(rewards, start=1):
-        policy.fold(position, event)
+        policy.fold(position, [event])
     count = len(rewards)
 
     def work() -> object:
         nonlocal count
         count += 1
         if count % SELECTS == 0:
-            policy.fold(count, rewards[count // SELECTS % len(rewards)])
+            policy.fold(count, [rewards[count // SELECTS % len(rewards)]])
         return decide(Decider.serving(policy), context, candidates, 1, count)
 
     return work
@@ -128,7 +128,7 @@ def fold(size: int) -> Work:
     def work() -> None:
         nonlocal position
         position += 1
-        policy.fold(position, event)
+        policy.fold(position, [event])
 
     return work
 

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,7 +33,7 @@ from service.manage.importing import Importer
 from service.manage.retention import Retention
 from service.manage.rollouts import Rollouts
 from service.naming import quoted
-from service.observe.metrics_collector import MetricsCollector
+from service.observe.metrics_collector import ProcessGauges, StateGauges
 from service.observe.overview import Overview
 from service.observe.sizes import SizeMeter
 from service.security.access import Access
@@ -49,6 +50,7 @@ from service.state.footprint import footprint_of
 from service.state.rollout import RolloutPlan
 from service.telemetry.history import History
 from service.telemetry.metrics import Telemetry
+from service.telemetry.siblings import Siblings
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +89,19 @@ def check_exposure(settings: Settings) -> None:
         raise ConfigurationError(UNGUARDED.format(host=settings.host))
 
 
+@dataclass(frozen=True)
+class Workers:
+    """The workers of a service, as one of them knows them.
+
+    siblings      asks the others what they counted
+    checkpoints   folder that they share; None: there is no place for one
+    """
+
+    count: int
+    siblings: Siblings
+    checkpoints: str | None
+
+
 @asynccontextmanager
 async def open_services(
     settings: Settings,
@@ -105,6 +120,7 @@ async def open_services(
 async def open_store_services(
     settings: Settings,
     store: Store | None = None,
+    workers: Workers | None = None,
     *,
     clock: Clock = SYSTEM,
     rng: Random | None = None,
@@ -112,18 +128,25 @@ async def open_store_services(
     """Open the store and put the parts together; close in order at the end. Until `start` has ended
     the application answers probes alone.
 
-    store   used in place of the one that the settings name
-    rng     of all that is drawn; by default the entropy of the operating system
+    store     used in place of the one that the settings name
+    workers   of which this process is one; None: it is the whole service
+    rng       of all that is drawn; by default the entropy of the operating system
     Raises StoreError where log or lock cannot be had, ConfigurationError for a wrong file.
     """
     if store is None:
-        replicas, listen = settings.redis_replicas, settings.store_listen
-        store = open_store(settings.store, redis_replicas=replicas, listen=listen, clock=clock)
+        store = open_store(
+            settings.store,
+            shared=workers is not None,
+            redis_replicas=settings.redis_replicas,
+            listen=settings.store_listen,
+            clock=clock,
+        )
     try:
         await store.open()
         secrets = settings.token_keys or [await _secret_of(store)]
-        with temporary_folder(settings.store) as folder:
-            services = assemble(settings, store, secrets, folder, clock=clock, rng=rng)
+        with nullcontext() if workers else temporary_folder(settings.store) as folder:
+            folder = workers.checkpoints if workers else folder
+            services = assemble(settings, store, secrets, folder, workers, clock=clock, rng=rng)
             try:
                 yield services
             finally:
@@ -138,7 +161,11 @@ async def start(services: Services) -> None:
     cannot be read or trusted, ConfigurationError for a wrong file."""
     log, telemetry = services.log, services.telemetry
     await log.open()
-    telemetry.registry.register(MetricsCollector(log, telemetry, services.clock))
+    telemetry.registry.register(ProcessGauges(log, telemetry))
+    telemetry.states.register(StateGauges(log, telemetry, services.clock))
+    if not log.folds:
+        services.lifecycle.starting = False
+        return
     _warn_of_large(services)
     await _define(services)
     _warn_of_default(services)
@@ -170,6 +197,7 @@ def assemble(
     store: Store,
     secrets: Sequence[bytes],
     checkpoints: str | None = None,
+    workers: Workers | None = None,
     *,
     clock: Clock = SYSTEM,
     rng: Random | None = None,
@@ -178,6 +206,8 @@ def assemble(
     cannot be read."""
     telemetry, sealer = Telemetry(clock), TokenSealer(secrets, rng)
     connections, max_connections = set[Any](), connection_limit(settings)
+    if workers is not None:
+        telemetry.siblings = workers.siblings
     telemetry.connections.set_function(connections.__len__)
     telemetry.max_connections.set(max_connections)
     log = Log(store, settings, telemetry, clock, rng)
@@ -225,7 +255,7 @@ def assemble(
         SizeMeter(log, store, telemetry),
         Eraser(log, store, sealer, telemetry, kept),
         Importer(log, store, sealer, settings.max_arms),
-        Access(settings.keys, telemetry, clock),
+        Access(settings.keys, telemetry, clock, workers=workers.count if workers else 1),
         Hosts(
             settings.host,
             settings.allowed_hosts,

@@ -11,6 +11,7 @@ ForageError
 |  |- Conflict          409     the same identity with another value
 |  |  `- NoEligibleArm  409     rules leave nothing to show
 |  |- UnknownSecret     409     the log has units that were hashed under another secret
+|  |- LearnersOnly      409     a decider was asked for what learners answer
 |  |- Exhausted         409     the arm can take no further rewards
 |  |- Gone              410     too late
 |  |- PreconditionFailed 412    another revision than If-Match named
@@ -124,6 +125,18 @@ class UnknownSecret(Refused):
     status = 409
     slug = "unknown-secret"
     title = "The log has units of an unknown secret"
+
+
+class LearnersOnly(Refused):
+    """Refusal of a decider. learner: where learners are; None: nobody has said."""
+
+    status = 409
+    slug = "learners-only"
+    title = "Only a learner answers this"
+
+    def __init__(self, learner: str | None) -> None:
+        where = f"ask {learner}" if learner else "ask a learner (FORAGE_LEARNER_URL names none)"
+        super().__init__(f"this process decides and takes rewards, and nothing else: {where}")
 
 
 class Exhausted(Refused):

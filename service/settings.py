@@ -21,6 +21,7 @@ from pydantic import (
     PrivateAttr,
     SecretStr,
     ValidationError,
+    ValidationInfo,
     field_validator,
 )
 from pydantic.fields import FieldInfo
@@ -46,7 +47,7 @@ SECRET_SETTINGS = ("store", "store_listen", "token_keys", "key", "webhook_secret
 
 FILE = "_FILE"
 
-URLS = frozenset({"store", "store_listen", "url", "cors_origins", "webhook_url"})
+URLS = frozenset({"store", "store_listen", "url", "learner_url", "cors_origins", "webhook_url"})
 """Settings whose values hold `://`."""
 
 SERVICE_LINK = re.compile(
@@ -150,9 +151,24 @@ class Settings(BaseSettings):
         description="Replicas of Redis that must hold a commit before it is acknowledged (WAIT). "
         "With fewer, the log counts as gone; set `min-replicas-to-write` in Redis as well.",
     )
+    role: Literal["learner", "decider"] = Field(
+        "learner",
+        description="What the process is for. learner: it folds the log and answers all routes. "
+        "decider: it answers /select, /reward and activations by what a learner publishes "
+        "(docs/operations.md).",
+    )
+    learner_url: str | None = Field(
+        None,
+        description="Where a decider sends callers for all other routes. Left out: it names none.",
+    )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: Annotated[int, Field(ge=0, le=65_535)] = Field(
         8000, description="Port to listen on; 0 takes a free one."
+    )
+    workers: PositiveInt | Literal["auto"] = Field(
+        1,
+        description="Processes of the service on this host, which share its port and its log "
+        "(docs/operations.md#workers); auto: one for each core.",
     )
     experiments: Annotated[list[Path], NoDecode, commas(Path)] = Field(
         [],
@@ -344,6 +360,12 @@ class Settings(BaseSettings):
         """Read the settings as they are now, with the same options. Raises ConfigurationError."""
         return self.read(self._options)
 
+    def fixed(self, **options: Any) -> Self:
+        """Return these settings with others in place of some, also when they are read again."""
+        settings = self.model_copy(update=options)
+        settings._options = {**self._options, **options}
+        return settings
+
     @classmethod
     def ignored(cls, environment: Mapping[str, str]) -> list[str]:
         """Return a warning for each variable, of these and of FORAGE_ENV_FILE, that sets
@@ -371,7 +393,13 @@ class Settings(BaseSettings):
         return sorted(warnings)
 
     @field_validator(
-        *("keys", "key", "default_experiment", "webhook_url", "webhook_secret", "store_listen"),
+        "keys",
+        "key",
+        "default_experiment",
+        "learner_url",
+        "store_listen",
+        "webhook_url",
+        "webhook_secret",
         mode="before",
     )
     @classmethod
@@ -383,12 +411,14 @@ class Settings(BaseSettings):
         """Headers of a request to a service."""
         return {"Authorization": f"Bearer {self.key.get_secret_value()}"} if self.key else {}
 
-    @field_validator("webhook_url")
+    @field_validator("webhook_url", "learner_url")
     @classmethod
-    def _address_of_http(cls, value: str | None) -> str | None:
+    def _address_of_http(cls, value: str | None, about: ValidationInfo) -> str | None:
         parts = urlsplit(value or "http://none")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            raise ValueError("write it as https://hooks.example/forage")
+            webhook = about.field_name == "webhook_url"
+            example = "hooks.example/forage" if webhook else "learner.example"
+            raise ValueError(f"write it as https://{example}")
         return value
 
     @field_validator("token_keys", mode="before")

@@ -32,7 +32,7 @@ from service.state.events import (
     VersionStaged,
     encode_event,
 )
-from service.state.fold import State, changes_due, gates_due
+from service.state.fold import ErasedParts, State, changes_due, gates_due
 from service.state.learner import Learner
 
 EXPERIMENT = "bench"
@@ -120,7 +120,9 @@ class Experiment:
         assert artifact is not None
         meta, version = read_meta(artifact), read_artifact(learner, artifact)
         for position in range(version.trained_to + 1, self.state.position + 1):
-            self.state.catch_up(learner, version, position, self.log.events[position - 1], ())
+            self.state.catch_up(
+                learner, version, position, self.log.events[position - 1], ErasedParts()
+            )
         self.append(
             VersionStaged(
                 at=0.0,

@@ -50,10 +50,11 @@ from service.state.events import (
     Erased,
     ExperimentDeleted,
     FeatureValues,
-    Learned,
     LogTruncated,
     Skipped,
     Tombstone,
+    has_erased,
+    settlements_of,
 )
 from service.state.fold import State
 
@@ -297,14 +298,14 @@ class DecisionHistory:
         self.definitions.take(position, event)
         if isinstance(event, ExperimentDeleted):
             self.lost = 0
-        elif isinstance(event, Tombstone):
-            self.erased.add(position)
         elif isinstance(event, LogTruncated):
             self.lost += event.rows
-        elif isinstance(event, Learned):
-            for outcome in event.settled:
+        if has_erased(event):
+            self.erased.add(position)
+        for settlement in settlements_of(event):
+            for outcome in settlement.settled:
                 value = nan if outcome.learned is None else outcome.learned
-                self._settled.append(key_of(event.decision, outcome.arm), value, position)
+                self._settled.append(key_of(settlement.decision, outcome.arm), value, position)
 
     def _take_row(self, row: KeptRow) -> None:
         """Take a row of the log. Raises UnknownSchema."""

@@ -170,7 +170,7 @@ def check_choice(decision: Decision) -> Iterator[Discrepancy]:
         yield Discrepancy("choice", decision.id, what, decision.slate_log, derived)
 
 
-def check_event(position: int, event: Learned, decision: Decision) -> Discrepancy | None:
+def check_settlement(position: int, event: Learned, decision: Decision) -> Discrepancy | None:
     """Return the first difference between an event that settles a decision and the decision's
     row."""
     where = f" in the event at position {position}"

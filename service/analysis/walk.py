@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import inf
 
 import numpy as np
+from msgspec import structs
 
 from service.analysis.history import BEFORE_ORIGIN, DAMAGED_ROWS
 from service.analysis.rederive import candidates_of, decider_of, limits_of, ruled
@@ -34,7 +35,7 @@ from service.naming import quoted
 from service.retrieval.shortlists import applies
 from service.state.decider import Decider
 from service.state.decisions import Decision, decode_decision, is_imported
-from service.state.events import AnyEvent, Erased, ExperimentDefined, Tombstone
+from service.state.events import AnyEvent, Erased, ExperimentDefined, Expired, Tombstone
 from service.state.fold import State
 from service.state.learner import Learner
 from service.state.rulebook import RuleBook
@@ -257,11 +258,14 @@ class Walk:
 
     async def _fold(self, replica: Replica, position: int, event: AnyEvent) -> None:
         """Fold an event into the replica. An erased event is skipped, since heads lack it from here
-        on; so is one of a head that an added policy does not have."""
+        on, and of a block what is left is folded; an event of a head that an added policy does not
+        have is skipped, too."""
         if isinstance(event, ExperimentDefined):
             event = self._added.into(event)
         elif isinstance(event, Tombstone) or self._added.concerns(event, replica.state):
             event = Erased(at=event.at, decisions=[], positions=[])
+        elif isinstance(event, Expired):
+            event = structs.replace(event, erased=0, erased_inline=0)
         await replica.apply(position, event)
         if not replica.state.deleted:
             await self._added.follow(self._store, replica.state, position, event.at)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from service.bandits.encoder import Encoder
 from service.bandits.heads.averaged import LATE_MEMBER_ARMS
+from service.bandits.heads.averaged_forms import most_numbers
 from service.bandits.heads.averaged_informed import InformedHead
 from service.bandits.heads.averaged_rows import CROSSES, UNITS
 from service.bandits.heads.beta import BetaHead
@@ -207,7 +208,8 @@ class Averaged(HeadMaker):
         return InformedHead(view, key)
 
     def numbers(self, sizes: Sizes) -> float:
-        """Count the matrices of each arm, in stacks that double, and those of what arms share."""
+        """Count the matrices of each arm, in stacks that double, and those of what arms share;
+        and the forms."""
         d, f = sizes.columns - sizes.arm_columns, sizes.arm_columns
         if not f:
             own = 4 * d * (d + 2) + 2 * (d + UNITS) * (d + UNITS + 2 if d > 1 else 0)
@@ -216,7 +218,9 @@ class Averaged(HeadMaker):
             return float(3 * sizes.heads * own)
         shared = d + f + min((d - 1) * f, CROSSES)
         own = 2 * d * (d + 2) + d * shared
-        return float(3 * sizes.heads * own + 3 * 3 * shared**2)
+        return float(3 * sizes.heads * own + 3 * 3 * shared**2) + most_numbers(
+            sizes.arms, d, shared
+        )
 
     def remembered(self, sizes: Sizes) -> int:
         """Count what late members wait for, and what comes while they learn it."""

@@ -1,8 +1,9 @@
 """A version of a policy: an encoder, and the head that is folded in its features."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import astuple, replace
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,10 @@ WARM_UP_COST = 2**24
 LATE_FROM, PACE, MEASURED = 2_048, 8, 4
 """Settlements after which late members begin to learn those that were; how many of them they learn
 at each new one; the functions that they see are made from every so many."""
+
+
+Taught = tuple[Settlement, list[Outcome]]
+"""A settlement of a decision, and what a policy learns from it."""
 
 
 class Forgetting(NamedTuple):
@@ -149,8 +154,8 @@ class Version:
         return self.encoder(self.view.rows(x))
 
     def phi_of(self, rows: Sequence[Row]) -> Array:  # (n, m)
-        """Return the features of rows as events hold them."""
-        return self.phi(self.view.schema.layout.unpack(rows))
+        """Return the features of rows as events hold them, each with the bits that it has alone."""
+        return self.encoder.each(self.view.rows(self.view.schema.layout.unpack(rows)))
 
     def _new_head(self) -> Head | None:
         """Return an empty head for rewards on the scale of this version."""
@@ -182,71 +187,99 @@ class Version:
 
     # -- learn ---------------------------------------------------------------------------------
 
-    def in_order(self, event: Settlement, outcomes: list[Outcome]) -> list[Batch]:
-        """Return what to `fold` now that an event has these outcomes."""
+    def in_order(self, told: Sequence[Taught]) -> list[Batch]:
+        """Return what to `fold` now that one event settles decisions with these outcomes."""
         if self.order is None:
-            return [(event.decision, outcomes)]
-        anew, batches = self.order.take(event, outcomes)
-        if anew:
-            self.head = self._new_head()
-            self.memory = self._memory()
-            self.view, self.late = self._first_view, False
-            self.scaled_on = self.warm_up if self.view.scaling is None else 0
-            self.settled, self.decays = 0, []
+            return [(settlement.decision, outcomes) for settlement, outcomes in told]
+        batches = list[Batch]()
+        for settlement, outcomes in told:
+            anew, found = self.order.take(settlement, outcomes)
+            if anew:
+                self._start_anew()
+                batches = []
+            batches += found
         return batches
 
-    def fold(self, position: int, key: str, outcomes: Sequence[Outcome]) -> None:
-        """Learn the outcomes of one decision, `key`, at one log position."""
-        if self.head is None or not outcomes or key in self.without:
+    def _start_anew(self) -> None:
+        self.head = self._new_head()
+        self.memory = self._memory()
+        self.view, self.late = self._first_view, False
+        self.scaled_on = self.warm_up if self.view.scaling is None else 0
+        self.settled, self.decays = 0, []
+
+    def fold(self, position: int, batches: Sequence[Batch]) -> None:
+        """Learn what one event settles. First outcomes that follow each other are one block."""
+        held = [each for each in batches if each[1] and each[0] not in self.without]
+        if self.head is None or not held:
             return
-        for outcome in outcomes:
-            phi = self.phi_of([outcome.row])
-            offset = float(self.offset(phi)[0]) if self.predicts else 0.0
-            reward = self.rewarded(outcome.reward) - offset
-            row = Observation(outcome.arm, phi[0], reward, key, outcome.weight, outcome.imported)
-            if outcome.was is None:
-                if self.memory is not None:
-                    self.memory.add(position, key, outcome)
-                self.head.observe(row)
-                self.settled += 1
-                continue
-            heads = self._heads(key, outcome.arm)
-            if left := self._remaining(key, outcome):
-                was = self.rewarded(outcome.was) - offset
-                for head in heads:
-                    _correct(head, row, was, outcome.weighed, left, withdrawn=outcome.withdrawn)
-        fresh = sum(one.was is None for one in outcomes)
+        before = self.settled
+        for first, each in groupby(_each(held), lambda pair: pair[1].was is None):
+            if first:
+                self._learn(position, [*each])
+            else:
+                for key, outcome in each:
+                    self._correct(key, outcome)
+        fresh = self.settled - before
         self._forget(position, fresh)
         self._rescale(fresh)
         self._rehearse(fresh)
 
+    def _learn(self, position: int, found: Sequence[tuple[str, Outcome]]) -> None:
+        """Learn first outcomes of one event as one block."""
+        assert self.head is not None
+        if self.memory is not None:
+            for key, outcome in found:
+                self.memory.add(position, key, outcome)
+        rows = self._observations([key for key, _ in found], [one for _, one in found])
+        self.head.observe_block(rows)
+        self.settled += len(found)
+
+    def _observations(self, keys: Sequence[str], outcomes: Sequence[Outcome]) -> Observations:
+        """Return outcomes as the head learns them. keys: of each one's decision."""
+        phi = self.phi_of([one.row for one in outcomes])
+        rewards = self.rewarded(np.array([one.reward for one in outcomes]))
+        return Observations(
+            [one.arm for one in outcomes],
+            phi,
+            rewards - self.offset(phi) if self.predicts else rewards,
+            keys,
+            np.array([one.weight for one in outcomes]),
+            [one.imported for one in outcomes],
+        )
+
+    def _correct(self, key: str, outcome: Outcome) -> None:
+        """Replace an outcome that was learned before, as far as the head still holds it."""
+        assert outcome.was is not None
+        heads = self._heads(key, outcome.arm)
+        if not (left := self._remaining(key, outcome)):
+            return
+        [row] = self._observations([key], [outcome]).each()
+        offset = float(self.offset(row.phi[None])[0]) if self.predicts else 0.0
+        was = self.rewarded(outcome.was) - offset
+        for head in heads:
+            _correct(head, row, was, outcome.weighed, left, withdrawn=outcome.withdrawn)
+
     @property
     def learns_runs(self) -> bool:
-        """Whether it can learn many settlements at once, with the bits of one by one: its features
-        are rows themselves, and nothing is remembered, forgotten or put in order."""
+        """Whether it can learn the settlements of many events at once, with the bits of one by one:
+        nothing is remembered, forgotten or put in order."""
         return (
-            self.encoder.is_linear
-            and self.scaled_on >= self.warm_up
+            self.scaled_on >= self.warm_up
             and self.order is None
             and self.memory is None
             and self._share == 1
-            and not self.without
         )
 
     def fold_run(self, keys: Sequence[str], outcomes: Sequence[Outcome]) -> None:
         """Learn first outcomes of many decisions at once, where it `learns_runs`. keys: of each
         one's decision."""
+        if self.without:
+            pairs = zip(keys, outcomes, strict=True)
+            known = [(key, one) for key, one in pairs if key not in self.without]
+            keys, outcomes = [key for key, _ in known], [one for _, one in known]
         if self.head is None or not outcomes:
             return
-        rows = Observations(
-            [one.arm for one in outcomes],
-            self.phi_of([one.row for one in outcomes]),
-            self.rewarded(np.array([one.reward for one in outcomes])),
-            keys,
-            np.array([one.weight for one in outcomes]),
-            [one.imported for one in outcomes],
-        )
-        self.head.observe_many(rows)
+        self.head.observe_many(self._observations(keys, outcomes))
         self.settled += len(outcomes)
 
     def _heads(self, key: str, arm: str) -> list[Head]:
@@ -344,7 +377,7 @@ class Version:
                 self.decays += [position] * times
                 while self._share ** len(self.decays) < NEGLIGIBLE_SHARE:
                     self.begins = self.decays.pop(0) + 1
-        elif self.memory is not None and self.memory.overfull:
+        elif self._remembers and self.memory is not None and self.memory.overfull:
             self.memory.trim()
             if self._windowed:
                 self.refold(self.memory, position + 1)
@@ -407,31 +440,28 @@ class Version:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def describe(self) -> tuple[Meta, dict[str, Stored]]:
-        """Meta and arrays of snapshots and of the trainer's artifacts."""
+    def describe(self, *, learning: bool = True) -> tuple[Meta, dict[str, Stored]]:
+        """Meta and arrays of snapshots and of the trainer's artifacts. learning: with what no
+        decision reads."""
         encoder = self.encoder
+        moving, arrays = self.moving()
         meta = {
+            **moving,
             "version": self.number,
             "trained_to": self.trained_to,
             "version_rewards": self.rewards,
             "begins": self.begins,
-            "settled": self.settled,
-            "decays": self.decays,
+            "decays": self.decays if learning else [],
             "doubt": self.doubt,
-            "scaled_on": self.scaled_on,
-            "rewarded": self.rewarded,
             "late": self.late,
             "without": len(self.without),
             "gradient_scale": encoder.gradient_scale,
         }
-        arrays: dict[str, Stored] = {}
         if encoder.trained and encoder.output:
             arrays |= {f"net.{name}": array for name, array in encoder.trained.arrays().items()}
             arrays["output.weight"], arrays["output.bias"] = encoder.output
-        if self.view.scaling is not None:
-            arrays["scaling"] = self.view.scaling.values
-        if self.head is not None:
-            arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
+        if not learning:
+            return meta, arrays
         if self.without:
             arrays["without"] = pack_names(sorted(self.without))
         if self.memory is not None:
@@ -440,27 +470,55 @@ class Version:
             arrays |= {f"order.{name}": array for name, array in self.order.arrays().items()}
         return meta, arrays
 
-    def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
-        """Take in scaling, head, memory and counts of `describe`; the encoder is this one's own."""
+    def moving(self) -> tuple[Meta, dict[str, Stored]]:
+        """Return what settlements move of what a decision reads: head, scalings and their
+        counts."""
+        meta: Meta = {
+            "settled": self.settled,
+            "scaled_on": self.scaled_on,
+            "rewarded": self.rewarded,
+        }
+        arrays: dict[str, Stored] = {}
+        if self.view.scaling is not None:
+            arrays["scaling"] = self.view.scaling.values
+        if self.head is not None:
+            arrays |= {f"head.{name}": array for name, array in self.head.arrays().items()}
+        return meta, arrays
+
+    def move(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
+        """Do the inverse of `moving`, bit for bit. What is made of a scaling stays where that
+        does."""
         view = self.view
-        if view.scaling is not None:
+        if view.scaling is not None and not np.array_equal(view.scaling.values, arrays["scaling"]):
             view = view.with_scaling(view.scaling.with_values(arrays["scaling"]))
-        self.rewarded = RewardScale(*map(float, meta["rewarded"]))
-        self.head = self._new_head()
+        rewarded = RewardScale(*map(float, meta["rewarded"]))
+        if self.head is None or rewarded != self.rewarded:
+            self.rewarded = rewarded
+            self.head = self._new_head()
         if self.head is not None and (own := part(arrays, "head.")):
             self.head.restore(own)
         self.use(view, int(meta["scaled_on"]))
+        self.settled = int(meta["settled"])
+
+    def restore(self, meta: Meta, arrays: Mapping[str, Stored]) -> None:
+        """Take in scaling, head, memory and counts of `describe`; the encoder is this one's own."""
+        self.move(meta, arrays)
         self.late = bool(meta["late"])
         if self.memory is not None and (own := part(arrays, "memory.")):
             self.memory.restore(own)
-        if self.order is not None:
-            self.order.restore(part(arrays, "order."))
+        if self.order is not None and (own := part(arrays, "order.")):
+            self.order.restore(own)
         self.trained_to, self.rewards = int(meta["trained_to"]), int(meta["version_rewards"])
-        self.begins, self.settled = int(meta["begins"]), int(meta["settled"])
+        self.begins = int(meta["begins"])
         self.decays = [int(position) for position in meta["decays"]]
         self.doubt = float(meta["doubt"])
         if "without" in arrays:
             self.without = frozenset(unpack_names(arrays["without"]))
+
+
+def _each(batches: Sequence[Batch]) -> Iterator[tuple[str, Outcome]]:
+    """Yield each outcome with its decision."""
+    return ((key, outcome) for key, outcomes in batches for outcome in outcomes)
 
 
 def _correct(

@@ -28,11 +28,27 @@ def serve(
             "example.",
         ),
     ] = None,
+    workers: Annotated[
+        str | None,
+        Option(
+            metavar="N",
+            help="Processes that share the port and the log (FORAGE_WORKERS, 1); auto: one for "
+            "each core.",
+        ),
+    ] = None,
+    worker: Annotated[int | None, Option(hidden=True)] = None,
     trainer: Annotated[
         Literal["auto", "on", "off"] | None,
         Option(
             help="Start a trainer process beside the service (FORAGE_TRAINER); auto: with sqlite "
             "and torch only."
+        ),
+    ] = None,
+    role: Annotated[
+        Literal["learner", "decider"] | None,
+        Option(
+            help="What the process is for (FORAGE_ROLE, learner): a decider answers /select and "
+            "/reward by what a learner publishes, and folds nothing."
         ),
     ] = None,
     keys: KeysFile = None,
@@ -52,18 +68,26 @@ def serve(
 
         forage serve                                 # on http://127.0.0.1:8000
         forage serve --experiment shop.toml --port 8080
+        forage serve --workers 4                     # four processes
         forage serve --store redis://redis:6379/0    # several may share a log
+        forage serve --store redis://redis:6379/0 --role decider
     """
+    if worker is not None:
+        with dying_at_interrupts():
+            from service.server.worker import work_until_stopped
+        return run_until_stopped(work_until_stopped(worker))
     settings = read_settings(
         host=host,
         port=port,
+        workers=workers,
         experiments=experiments,
         trainer=trainer,
+        role=role,
         keys=keys,
         store=store,
         log_level=log_level,
         log_format=log_format,
     )
     with dying_at_interrupts():  # numpy, uvicorn and the like take half a second
-        from service.server.serving import serve_until_stopped
+        from service.server.workers import serve_until_stopped
     return run_until_stopped(serve_until_stopped(settings))

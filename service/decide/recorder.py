@@ -1,6 +1,6 @@
 """Token and row of a decision."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec import structs
@@ -44,19 +44,35 @@ class Recorder:
         self._sealer, self._most_bytes = sealer, most_bytes
 
     def record(
-        self, lookup: Lookup, p: Array, slate: rules.Slate, exposed: ShownByRule | None = None
-    ) -> Recorded:
-        """Make token and row of a decision. Raises Invalid where the row is too long.
+        self, chosen: Sequence[Choice], exposed: Sequence[ShownByRule | None]
+    ) -> list[Recorded | Invalid]:
+        """Make tokens and rows of decisions; Invalid for one whose row is too long. exposed: of
+        what each shows, what rules count.
 
-        p: of the candidates, of the first slot. slate: what is shown; exposed: of it, what rules
-        count.
+        All decisions are made, then all tokens, then all rows: code that has just run is in the
+        caches.
         """
+        decisions = [self._decision(*choice) for choice in chosen]
+        tokens = [
+            self.token(lookup.state.name, decision, logged=True)
+            for (lookup, *_), decision in zip(chosen, decisions, strict=True)
+        ]
+        payloads = [encode_decision(decision) for decision in decisions]
+        return [
+            self._recorded(choice, decision, token, payload, counted)
+            for choice, decision, token, payload, counted in zip(
+                chosen, decisions, tokens, payloads, exposed, strict=True
+            )
+        ]
+
+    def _decision(self, lookup: Lookup, p: Array, slate: rules.Slate) -> Decision:
+        """Return a decision. p: of the candidates, of the first slot; slate: what is shown."""
         state, request, decider = lookup.state, lookup.request, lookup.decider
         candidates, inline, reward = lookup.candidates, lookup.inline, state.definition.reward
         ids, reward_by = candidates.ids, lookup.at + reward.wait_seconds
         rows = [state.schema.row(lookup.context, candidates.x[index]) for index in slate.arms]
         names, moved = state.rulebook.names, slate.held or lookup.ruled.removed
-        decision = Decision(
+        return Decision(
             id=lookup.id,
             at=lookup.at,
             policy=lookup.policy,
@@ -84,19 +100,28 @@ class Recorder:
             relaxed=tuple([names[number] for number in slate.relaxed]) if slate.relaxed else (),
             attributes=_attributes(inline.values()) if inline else {},
         )
-        token, whole = self.token(state.name, decision, logged=True)
-        waits = reward.default is not None and not request.deferred
-        due = reward_by if waits else None
-        payload = encode_decision(decision)
+
+    def _recorded(
+        self,
+        choice: Choice,
+        decision: Decision,
+        token: tuple[str, bool],
+        payload: bytes,
+        exposed: ShownByRule | None,
+    ) -> Recorded | Invalid:
+        lookup, p, slate = choice
+        request, reward = lookup.request, lookup.state.definition.reward
         if request.arms is not None and len(payload) > self._most_bytes:
-            raise Invalid(
+            return Invalid(
                 f"would make a decision of more than {self._most_bytes} bytes", path="arms"
             )
+        sealed, whole = token
+        waits = reward.default is not None and not request.deferred
+        due = decision.reward_by if waits else None
         counted = None if exposed is None else (lookup.at, exposed)
-        row = DecisionRow(state.name, lookup.id, decision.series, payload, due, counted)
-        first = slate.propensities[0]
-        entropy = 0.0 if first == 1.0 else rules.entropy(p)
-        return Recorded(decision, token, not whole, row, entropy)
+        row = DecisionRow(lookup.state.name, lookup.id, decision.series, payload, due, counted)
+        entropy = 0.0 if slate.propensities[0] == 1.0 else rules.entropy(p)
+        return Recorded(decision, sealed, not whole, row, entropy)
 
     def repeats(self, request: SelectRequest, decision: Decision) -> bool:
         """Say whether the request asks for this decision, as far as it says."""

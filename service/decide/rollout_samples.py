@@ -5,7 +5,7 @@ from math import log, nan
 
 from service.decide.lookup import Lookup
 from service.decide.recorder import Choice, Recorded
-from service.errors import Refused
+from service.errors import Invalid, Refused
 from service.state.guardrails import FAILED, DecisionSample
 from service.telemetry.metrics import Telemetry
 
@@ -18,10 +18,10 @@ class Samples:
         self._windows = telemetry.rollout_samples
 
     def decided(
-        self, chosen: Sequence[Choice], recorded: Sequence[Recorded], seconds: float
+        self, chosen: Sequence[Choice], recorded: Sequence[Recorded | Invalid], seconds: float
     ) -> None:
-        """Keep decisions of one policy that were scored together. seconds: of processor time that
-        this took."""
+        """Keep decisions of one policy that were scored together, and not refused. seconds: of
+        processor time that this took."""
         first = chosen[0][0]
         window = self._windows.window(first.state, first.policy, first.assigned_version)
         if window is not None:
@@ -30,6 +30,7 @@ class Samples:
                     seconds, len(chosen), bool(lookup.facts.fallback), _spread(lookup, each.entropy)
                 )
                 for (lookup, *_), each in zip(chosen, recorded, strict=True)
+                if isinstance(each, Recorded)
             )
 
     def failed(self, lookups: Sequence[Lookup], fault: Exception) -> None:

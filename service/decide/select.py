@@ -329,16 +329,17 @@ class Selector:
 
     def _log(self, batch: DecisionBatch, scored: Scored, start: float) -> None:
         """Make tokens and rows, and hand them to the log. start: when scoring began."""
-        chosen, recorded, ended = scored.choices, list[Recorded](), perf_counter()
-        for lookup, p, slate in chosen:
-            exposed = self._lookups.count_shown(lookup, slate.arms)
-            recorded.append(self._recorder.record(lookup, p, slate, exposed))
+        chosen, ended = scored.choices, perf_counter()
+        exposed = [self._lookups.count_shown(lookup, slate.arms) for lookup, _, slate in chosen]
+        recorded = self._recorder.record(chosen, exposed)
         sealed, count = perf_counter(), len(batch)
         self._score.observe((ended - start) / count, count)
         self._seal.observe((sealed - ended) / count, count)
         self._samples.decided(chosen, recorded, scored.seconds)
         for (waiting, _), (lookup, *_), each in zip(batch, chosen, recorded, strict=True):
-            if not waiting.decided.done():  # else the caller has gone
+            if isinstance(each, Invalid):
+                waiting.fail(each)
+            elif not waiting.decided.done():  # else the caller has gone
                 handed = _Handed(waiting.decided, lookup, each, sealed)
                 self._committer.submit(each.row, required=each.required, answer=handed)
 

@@ -35,7 +35,7 @@ class Tries:
         """Return which candidates the policy is to try for their own sake. outside: those that are
         not of the catalogue."""
         learner = decider.learner
-        shown = self._of.setdefault(learner, _Shown())
+        shown = self._shown(learner)
         counts = learner.counted, shown.changes
         found = shown.found.get(candidates)
         # Settings that change make another policy.
@@ -47,9 +47,15 @@ class Tries:
 
     def show(self, learner: Learner, arms: Sequence[str]) -> None:
         """Count arms that are about to be shown."""
-        shown = self._of.setdefault(learner, _Shown())
+        shown = self._shown(learner)
         for arm in arms:
             tries = max(shown.tries.get(arm, 0), learner.tries.get(arm, 0))
             if tries < learner.policy.min_tries:
                 shown.tries[arm] = tries + 1
                 shown.changes += 1
+
+    def _shown(self, learner: Learner) -> _Shown:
+        found = self._of.get(learner)
+        if found is None:
+            found = self._of[learner] = _Shown()
+        return found

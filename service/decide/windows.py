@@ -14,7 +14,7 @@ from math import ceil
 from service.clock import Clock
 from service.errors import StoreError
 from service.log.log import Log
-from service.log.stores.base import Append
+from service.log.stores.base import Append, Appended
 from service.state.decisions import WindowCount
 from service.state.events import Leased, encode_event
 from service.state.exposure import Exposure, ShownByRule
@@ -99,7 +99,7 @@ class Windows:
         shown = self._of.setdefault(state.name, _Shown())
         counted = state.rulebook, state.exposure.added
         if shown.seen != counted:
-            shown.forget(self._log.committer.take_counted(state.name))
+            shown.forget(self._log.committer.take_counted(state))
             shown.seen, shown.exposure = counted, state.exposure.copy()
             for at, labels in shown.ahead.values():
                 shown.exposure.add(at, labels)
@@ -148,8 +148,12 @@ class Windows:
         process, at = self._log.presence.name, self._log.clock.now(state)
         event = Leased(at=at, rule=rule, process=process, asked=wanted)
         try:
-            with suppress(StoreError):
-                await self._log.committer.append(Append(state.name, encode_event(event), {}), event)
+            with suppress(StoreError, TimeoutError):
+                entry = Append(state.name, encode_event(event), {})
+                result = await self._log.committer.append(entry, event)
+                if isinstance(result, Appended):
+                    async with asyncio.timeout(ASKED_AGAIN_SECONDS):
+                        await self._log.replicas.reach(state.name, result.position)
                 shown.asked[rule] = 0.0
         finally:
             shown.answers.discard(answer)

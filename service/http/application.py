@@ -1,11 +1,8 @@
 """The HTTP application over the parts of a process. The only composition of routes."""
 
-from collections.abc import Sequence
 from functools import cache
-from typing import Final
 
 from fastapi import APIRouter, FastAPI
-from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,16 +17,13 @@ from service.http import (
     maintenance,
     openapi,
     problems,
-    request_id,
     rollouts,
     routes,
     web,
 )
-from service.http.access import Authentication, OriginLog
-from service.http.decisions import DecisionRoutes
+from service.http.asgi import GatedApplication
 from service.http.dependencies import get_only_state, get_state
-from service.http.middleware import RequestMiddleware
-from service.http.overload import READABLE
+from service.http.edge import Edge
 from service.http.services import Services
 from service.http.strict import StrictRoute
 
@@ -42,23 +36,10 @@ which policy. Errors are `application/problem+json` in one shape.
 `/experiments/{experiment}`, for the default experiment or the only one."""
 
 
-ALLOWED_HEADERS: Final = (
-    "Authorization",
-    "Content-Type",
-    "Idempotency-Key",
-    "If-Match",
-    "X-API-Key",
-    "X-Envoy-Expected-Rq-Timeout-Ms",
-    request_id.HEADER,
-)
-"""Request headers that the documentation names: a preflight for any other is refused."""
-
-PREFLIGHT_SECONDS: Final = 7_200
-"""Seconds for which a browser remembers a preflight; no browser keeps it longer."""
-
-
 class Application(FastAPI):
-    """FastAPI within the middleware of this service."""
+    """FastAPI behind the gate, beside the edge."""
+
+    edge: Edge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.middleware_stack is None:
@@ -67,36 +48,7 @@ class Application(FastAPI):
         await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """Build the stack, innermost first."""
-        services: Services = self.state.services
-        app: ASGIApp = DecisionRoutes(super().build_middleware_stack(), services)
-        app = RequestMiddleware(
-            app,
-            services.telemetry,
-            Authentication(services.access, services.hosts, services.addresses),
-            services.settings,
-            services.lifecycle,
-        )
-        app = _allow_origins(services.settings.cors_origins, app)
-        return OriginLog(app, services.hosts, services.clock)
-
-
-def _allow_origins(origins: Sequence[str], app: ASGIApp) -> ASGIApp:
-    """Let pages of these origins ask, and read refusals as well.
-
-    There are no credentials: a key goes in a header, so no answer depends on a cookie that another
-    site could have the browser send.
-    """
-    if not origins:
-        return app
-    return CORSMiddleware(
-        app,
-        allow_origins=list(origins),
-        allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
-        allow_headers=ALLOWED_HEADERS,
-        expose_headers=READABLE,
-        max_age=PREFLIGHT_SECONDS,
-    )
+        return GatedApplication(super().build_middleware_stack(), self.edge)
 
 
 @cache
@@ -124,7 +76,7 @@ def api_routes() -> tuple[BaseRoute, ...]:
     return tuple(api.routes)
 
 
-def create_app(services: Services) -> FastAPI:
+def create_app(services: Services) -> Application:
     app = Application(
         title="Forage API",  # a generated client is forage_api_client: forage_client is ours
         version=__version__,
@@ -135,6 +87,7 @@ def create_app(services: Services) -> FastAPI:
         routes=[*api_routes()],
     )
     app.state.services = services
+    app.edge = Edge(services)
     problems.install(app)
     app.openapi = lambda: openapi.document(app, services.access.required)  # type: ignore[method-assign]
     app.router.routes += [web.openapi_route(app), *web.static_routes()]

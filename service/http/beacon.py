@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from service.definition.select_request import RequestedName
 from service.errors import Invalid, TooLarge
-from service.http.access import Authentication
+from service.http.access import caller_of
 from service.http.bodies import decoder, expect_each_once
 from service.http.decisions import READ_REWARD
 from service.http.dependencies import ServicesDep
@@ -62,8 +62,7 @@ async def beacon(request: Request, services: ServicesDep) -> JSONResponse:
     rewards = [bytes(item) for item in body.rewards]
     if len(body.activate) + len(rewards) > ITEMS:
         raise Invalid(f"at most {ITEMS} items")
-    authentication = Authentication(services.access, services.hosts, services.addresses)
-    headers = request.scope["headers"]
+    client, headers = request.scope.get("client"), request.scope["headers"]
     if body.key is not None:
         own = (b"authorization", b"Bearer " + body.key.encode("latin-1", "replace"))
         headers = [*(each for each in headers if each[0] not in KEY_HEADERS), own]
@@ -72,7 +71,7 @@ async def beacon(request: Request, services: ServicesDep) -> JSONResponse:
         """Return the grant of the key, for one item of this length in bytes."""
         if not services.access.required:
             return None
-        return authentication.caller_of(request.scope, headers, "reward", length).grant
+        return caller_of(services, client, headers, "reward", length).grant
 
     async def activate(item: Activation) -> None:
         await services.settlements.activate(item.id, item.experiment, grant(0))

@@ -106,7 +106,7 @@ class PolicyHistory(BaseModel):
     count: list[int] = Field(description="Rewards settled.")
     total: list[float]
     squares: list[float]
-    decisions: list[int] = Field(description="Decisions of this process.")
+    decisions: list[int] = Field(description="Decisions of this service since its start.")
     propensity: list[float | None] = Field(description="Running mean, of the shown arm.")
     entropy: list[float | None] = Field(description="Running mean, nats.")
     share: list[float] = Field(description="Share of the traffic that names no policy.")
@@ -214,9 +214,9 @@ async def list_decisions(
     policy: Annotated[Name | None, Query(description="Left out: of all.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> RecentDecisions:
-    """Return the last decisions that this process made, the newest first: 50 of each policy are
+    """Return the last decisions that this service made, the newest first: 50 of each policy are
     kept. GET /decisions/{id} says why."""
-    decisions = services.overview.decisions(state, policy, limit)
+    decisions = await services.overview.decisions(state, policy, limit)
     return RecentDecisions.model_validate({"decisions": decisions})
 
 

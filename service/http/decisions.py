@@ -1,28 +1,20 @@
-"""POST /select and /reward, and their batches: one way for every caller, whatever its headers.
-
-A plain ASGI application behind the same middleware as all other routes. FastAPI, which serves all
-others, would take five times as long for such a request.
-"""
+"""POST /select and /reward, and their batches: one way for every caller, whatever its headers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import inf
-from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import Envelope, InlineArm, SelectRequest
 from service.errors import Invalid, Overdue, Refused, StoreUnavailable
 from service.http import bodies
 from service.http.access import BASE_COST
-from service.http.problems import answer_to, problem_of
-from service.http.scope import CALLER, headers_of
+from service.http.problems import problem_of
+from service.http.request_head import RequestHead
 from service.http.services import Services
 from service.security.access import Caller, Grant
 from service.security.profile import cost
@@ -31,8 +23,6 @@ KEY_CHARACTERS: Final = 256
 TIMEOUT_HEADER: Final = b"x-envoy-expected-rq-timeout-ms"
 """Header in which proxies say how many milliseconds the caller waits from here on."""
 MOST_DIGITS: Final = 9
-NOT_SENT: Final = [b""]
-"""The values of a header that was not sent."""
 
 READ_SELECT: Final = bodies.reader(SelectRequest)
 READ_REWARD: Final = bodies.reader(RewardRequest)
@@ -45,7 +35,7 @@ Asked = TypeVar("Asked")
 class Request(NamedTuple):
     """What a handler needs of one. caller: None where keys are off."""
 
-    headers: Mapping[bytes, list[bytes]]
+    head: RequestHead
     body: bytes
     caller: Caller | None
     deadline: float
@@ -69,11 +59,11 @@ class Route(NamedTuple):
 
 
 class DecisionRoutes:
-    """ASGI application for these routes, in front of the one for the others."""
+    """The routes by their paths."""
 
-    def __init__(self, app: ASGIApp, services: Services) -> None:
-        self._app, self._services = app, services
-        self._routes = {
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.by_path = {
             route.path: route
             for route in (
                 Route("/select", self._select, "select"),
@@ -82,60 +72,6 @@ class DecisionRoutes:
                 Route("/reward/batch", self._reward_batch),
             )
         }
-        self._stages = {
-            route.stage: services.telemetry.stages.labels(route.stage)
-            for route in self._routes.values()
-            if route.stage is not None
-        }
-        self._overload = services.overload
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get(scope["path"]) if scope["type"] == "http" else None
-        if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = route
-        if scope["method"] != "POST":
-            refused = HTTPException(405, "the path takes POST", {"Allow": "POST"})
-            await answer_to(refused)(scope, receive, send)
-            return
-        start, came = perf_counter(), asyncio.get_running_loop().time()
-        try:
-            request = await self._request(scope, receive, came)
-            self._overload.waiting += 1  # not before: a slow body is no load
-            try:
-                content = await route.handle(request)
-            finally:
-                self._overload.waiting -= 1
-        except Exception as fault:
-            await answer_to(fault)(scope, receive, send)
-        else:
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": 200,
-                    "headers": [
-                        (b"content-length", b"%d" % len(content)),
-                        (b"content-type", bodies.JSON),
-                    ],
-                }
-            )
-            await send({"type": "http.response.body", "body": content})
-        finally:
-            if route.stage is not None:
-                self._stages[route.stage].observe(perf_counter() - start)
-
-    async def _request(self, scope: Scope, receive: Receive, came: float) -> Request:
-        """Receive a request that came at this time of the event loop. Raises Overdue."""
-        body = await _body(receive)
-        caller: Caller | None = scope.get(CALLER)
-        headers = headers_of(scope)
-        if not bodies.is_json(headers.get(b"content-type", NOT_SENT)[-1]):
-            raise Invalid("send it as JSON, with the header Content-Type: application/json")
-        deadline = came + _timeout_seconds(headers)
-        if asyncio.get_running_loop().time() >= deadline:
-            raise Overdue
-        return Request(headers, body, caller, deadline)
 
     async def _select(self, request: Request) -> bytes:
         question = READ_SELECT(request.body)
@@ -217,30 +153,20 @@ class DecisionRoutes:
             raise Invalid(f"at most {most} requests", path="requests")
 
 
-async def _body(receive: Receive) -> bytes:
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        raise ClientDisconnect
-    first: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return first
-    parts = [first]
-    while message.get("more_body", False):
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        parts.append(message.get("body", b""))
-    return b"".join(parts)
-
-
-def _timeout_seconds(headers: Mapping[bytes, list[bytes]]) -> float:
-    """So long its caller waits. A value that is no number says nothing."""
-    given = headers.get(TIMEOUT_HEADER, NOT_SENT)[-1]
-    return int(given) / 1_000 if given.isdigit() and len(given) <= MOST_DIGITS else inf
+def request_of(head: RequestHead, body: bytes, caller: Caller | None, came: float) -> Request:
+    """Return a request that came at this time of the event loop. Raises Invalid, and Overdue."""
+    if not bodies.is_json(head.last(b"content-type")):
+        raise Invalid("send it as JSON, with the header Content-Type: application/json")
+    waits = head.last(TIMEOUT_HEADER)  # a value that is no number says nothing
+    known = waits.isdigit() and len(waits) <= MOST_DIGITS
+    deadline = came + int(waits) / 1_000 if known else inf
+    if asyncio.get_running_loop().time() >= deadline:
+        raise Overdue
+    return Request(head, body, caller, deadline)
 
 
 def _idempotency_key(request: Request) -> str | None:
-    given = request.headers.get(b"idempotency-key")
+    given = request.head.values.get(b"idempotency-key")
     if given is None:
         return None
     key = given[-1].decode("latin-1")

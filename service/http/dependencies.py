@@ -9,7 +9,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 
 from service.errors import Invalid
 from service.features.declaration import Name
-from service.http.scope import CALLER
+from service.http.request_head import CALLER
 from service.http.services import Services
 from service.security.access import Caller, Grant, expect_granted
 from service.state.fold import State

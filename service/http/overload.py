@@ -6,7 +6,6 @@ it has read the head of a request, before uvicorn and the application spend any 
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from math import inf
 from typing import Final, NamedTuple
 
@@ -15,6 +14,7 @@ from starlette.responses import JSONResponse
 from service.errors import Overloaded
 from service.http import request_id
 from service.http.problems import MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_of
+from service.http.request_head import Fields
 from service.settings import Settings
 from service.telemetry.metrics import Count, Telemetry
 
@@ -41,8 +41,7 @@ CROSS_ORIGIN: Final = (
     (b"vary", b"Origin"),
 )
 
-SentHeaders = Sequence[tuple[bytes, bytes]]
-RefusalParts = tuple[list[tuple[bytes, bytes]], bytes]
+RefusalParts = tuple[Fields, bytes]
 """Headers and body of an answer with status 503."""
 
 
@@ -76,7 +75,7 @@ class Overload:
         self._before_id, self._after_id = body.split(b"{id}")
         self._refused, self._reported_at = 0, -inf
 
-    def refusal(self, method: bytes, path: bytes, headers: SentHeaders) -> RefusalParts | None:
+    def refusal(self, method: bytes, path: bytes, headers: Fields) -> RefusalParts | None:
         """Return the answer to a request that is refused, and None for any other.
 
         path      decoded, as requests are routed by it

@@ -83,14 +83,6 @@ def problem_of(fault: Refused | StoreUnavailable) -> Problem:
     return problem(fault.status, fault.slug, fault.title, fault.detail, fault.faults)
 
 
-def refusal(fault: Refused | StoreUnavailable) -> Response:
-    """Return the answer to a refusal, with the headers that its status asks for."""
-    answer = respond(problem_of(fault))
-    if isinstance(fault, TooManyRequests):
-        answer.headers["Retry-After"] = str(fault.retry_after_s)
-    return answer
-
-
 def respond(content: Problem) -> Response:
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if content.status == 503 else {}
     if content.status == 401:
@@ -120,16 +112,20 @@ def validation_problem(error: RequestValidationError, body: object) -> Problem:
     return problem(422, "invalid", "The request is not valid", faults[0].message, faults)
 
 
-def bug(fault: Exception) -> Response:
+def bug(fault: BaseException) -> Response:
     """Return the answer to an unexpected exception."""
     REQUEST_ID.set(request_id.current())
     logger.error("a request failed", exc_info=fault)
     return respond(problem(500, "internal", "Internal error", "it was logged, and is a bug"))
 
 
-def answer_to(fault: Exception) -> Response:
+def answer_to(fault: BaseException) -> Response:
+    """Return the answer to what a route raised, with the headers that its status asks for."""
     if isinstance(fault, Refused | StoreUnavailable):
-        return refusal(fault)
+        answer = respond(problem_of(fault))
+        if isinstance(fault, TooManyRequests):
+            answer.headers["Retry-After"] = str(fault.retry_after_s)
+        return answer
     if isinstance(fault, HTTPException):
         named = REFUSALS.get(fault.status_code, ("refused", "The request was refused"))
         detail = DETAILS.get(str(fault.detail), str(fault.detail))

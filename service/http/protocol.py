@@ -8,12 +8,13 @@ idle connections (`timeout_keep_alive`), and the kernel those whose client does 
 import asyncio
 import re
 import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
+from starlette.types import Receive
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -21,7 +22,10 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from service.errors import ConfigurationError
+from service.http.edge import METHOD, Edge, read_body
+from service.http.gate import expect_size
 from service.http.problems import problem, respond
+from service.http.request_head import Fields, RequestHead
 from service.http.schemas import Problem
 from service.http.services import Services
 from service.settings import Settings
@@ -45,14 +49,16 @@ sooner."""
 UNREAD_SECONDS: Final = 0.1
 """Least idle seconds of a connection once the service stops: it reads what the kernel has of it."""
 
+NOBODY_WAITS: Final = asyncio.Event()
+"""Event of a request whose body nobody waits for: making one takes as long as reading a header."""
 MALFORMED: Final = ("malformed-http", "This is not HTTP")
 PLAIN_TARGET: Final = re.compile(rb"/(?!/)[\w.~/-]*(\?[\w.~/=&+-]*)?", re.ASCII)
 """Targets whose path needs no decoding: nearly all."""
 
 
-def protocol(services: Services) -> Callable[..., asyncio.Protocol]:
+def protocol(services: Services, edge: Edge) -> Callable[..., asyncio.Protocol]:
     """Make the factory of connections that `uvicorn.Config(http=...)` takes."""
-    return partial(BoundedProtocol, services=services)
+    return partial(BoundedProtocol, services=services, edge=edge)
 
 
 def connection_limit(settings: Settings, files: int | None = None) -> int:
@@ -92,6 +98,41 @@ class _LastAnswer:
         self._connection.end(LINGER_SECONDS)
 
 
+class _EdgeCycle(RequestResponseCycle):
+    """A request that the edge answers: one task and one write, and no scope."""
+
+    def __init__(self, connection: "BoundedProtocol", head: RequestHead, keep_alive: bool) -> None:
+        self._connection, self._head, self.keep_alive = connection, head, keep_alive
+        self.transport, self.flow = connection.transport, connection.flow
+        self.waiting_for_100_continue = connection.expect_100_continue
+        self.message_event, self.body, self.more_body = NOBODY_WAITS, bytearray(), True
+        self.disconnected = self.response_started = self.response_complete = False
+
+    async def run_asgi(self, app: Any) -> None:
+        """Answer in place of an application."""
+        connection = self._connection
+        status, fields, body = await connection.edge.answer(self._head, self._read)
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        del self._connection  # which refers to this
+        if self.disconnected:
+            return
+        self.response_started = self.response_complete = True
+        connection.write(status, fields, body, close=not self.keep_alive)
+        if not self.keep_alive:
+            self.transport.close()
+        connection.on_response_complete()
+
+    async def _read(self, limit: float) -> bytes:
+        """Return the body, which comes with its head as a rule."""
+        if self.more_body or self.disconnected or self.waiting_for_100_continue:
+            self.message_event = asyncio.Event()
+            self.message_event.set()  # for what is there
+            return await read_body(cast(Receive, self.receive), limit)
+        expect_size(len(self.body), limit)
+        return bytes(self.body)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection.
 
@@ -104,9 +145,9 @@ class BoundedProtocol(HttpToolsProtocol):
     _ended     nothing more is read or answered
     """
 
-    def __init__(self, *options: Any, services: Services, **more: Any) -> None:
+    def __init__(self, *options: Any, services: Services, edge: Edge, **more: Any) -> None:
         super().__init__(*options, **more)
-        self._services = services
+        self._services, self.edge = services, edge
         self._head_bytes = services.settings.max_head_bytes
         self.timeout_keep_alive = services.settings.keep_alive_seconds
         self._part: Literal["head", "body"] | None = None
@@ -194,9 +235,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.parser.feed_data(b"%b%b\r\n" % (line, b"".join(fields)))
 
     def on_message_begin(self) -> None:
-        self._part = "head"
-        self._shed = False
-        super().on_message_begin()
+        self._part, self._shed = "head", False
+        self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -213,9 +253,31 @@ class BoundedProtocol(HttpToolsProtocol):
         self._advance("body")
         self._shed = self._shed_load(path)
         if not self._shed:
-            super().on_headers_complete()
+            route = path.decode().removesuffix("/")
+            if route in self.edge.routes and self.parser.get_method() == METHOD.encode():
+                head = RequestHead(METHOD, route, self.headers, str(self.scheme), self.client)
+                self._queue(_EdgeCycle(self, head, self._is_kept()))
+            else:
+                self._begin_asgi()
             if self._services.lifecycle.draining:
                 self._end_after(self.cycle)
+
+    def _begin_asgi(self) -> None:
+        """Have uvicorn make the scope of a request that the edge does not answer."""
+        url, fields, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += fields
+        super().on_headers_complete()
+
+    def _queue(self, cycle: RequestResponseCycle) -> None:
+        """Begin to answer a request, or have it wait for those before it."""
+        waits, self.cycle = self._is_answering(), cycle
+        if waits:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+        else:
+            self._start_asgi_task(cycle, self.app)
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
@@ -265,13 +327,15 @@ class BoundedProtocol(HttpToolsProtocol):
         refusal = self._services.overload.refusal(method, path, headers)
         if refusal is None:
             return False
-        keep = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        keep = keep and not self._services.lifecycle.draining
-        self._write(503, *refusal, close=not keep)
+        keep = self._is_kept() and not self._services.lifecycle.draining
+        self.write(503, *refusal, close=not keep)
         if not keep:
             self.end(LINGER_SECONDS)
         self.on_response_complete()
         return True
+
+    def _is_kept(self) -> bool:
+        return self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
 
     def _advance(self, part: Literal["body"] | None) -> None:
         self._part, self._unparsed = part, 0
@@ -372,19 +436,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.pause_reading()
         self._timer = self.loop.call_later(LINGER_SECONDS, self._on_timeout)
 
-    def _write(
-        self,
-        status: int,
-        headers: Iterable[tuple[bytes, bytes]],
-        body: bytes,
-        *,
-        close: bool = True,
-    ) -> None:
-        """Write a whole answer.
-
-        close   whether it is the last of this connection
-        """
-        fields = [*self.server_state.default_headers, *headers]
+    def write(self, status: int, fields: Fields, body: bytes, *, close: bool = True) -> None:
+        """Write a whole answer. close: whether it is the last of this connection."""
+        fields = [*self.server_state.default_headers, *fields]
         if close:
             fields.append((b"connection", b"close"))
         lines = b"".join([b"%b: %b\r\n" % field for field in fields])
@@ -392,7 +446,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _write_last(self, content: Problem) -> None:
         answer = respond(content)
-        self._write(answer.status_code, answer.raw_headers, bytes(answer.body))
+        self.write(answer.status_code, answer.raw_headers, bytes(answer.body))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle

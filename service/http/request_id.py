@@ -5,9 +5,6 @@ import re
 from itertools import count
 from typing import Final
 
-from starlette.types import Scope
-
-from service.http.scope import headers_of
 from service.telemetry.logs import REQUEST_ID
 
 HEADER: Final = "X-Request-ID"
@@ -27,11 +24,6 @@ def current() -> str:
 def new() -> str:
     """Names the process and the request, and is no secret."""
     return f"{_process}{next(_numbers):08x}"
-
-
-def of(scope: Scope) -> str:
-    """Return the id that the caller gave, or one of ours in its place."""
-    return sane(headers_of(scope).get(HEADER_NAME, [b""])[-1])
 
 
 def sane(value: bytes) -> str:

@@ -109,8 +109,8 @@ async def get_readiness(services: ServicesDep, grant: GrantDep, response: Respon
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def get_metrics(request: Request, services: ServicesDep) -> Response:
-    """Prometheus text format, compressed where the caller accepts gzip."""
-    text = services.telemetry.expose(services.log.replicas.policies)
+    """Prometheus text format, of all workers, compressed where the caller accepts gzip."""
+    text = await services.telemetry.expose(services.log.replicas.policies)
     headers = {"Vary": "Accept-Encoding"}
     if GZIP.search(request.headers.get("Accept-Encoding", "")):
         text, headers["Content-Encoding"] = gzip.compress(text, 1), "gzip"

@@ -11,7 +11,7 @@ from service.bandits.version import Version
 from service.errors import LogGap
 from service.log.replay import erasures, replay
 from service.log.stores import Store
-from service.state.fold import State
+from service.state.fold import ErasedParts, State
 from service.state.learner import Learner
 
 
@@ -31,9 +31,11 @@ async def catch_up(
     Raises LogGap where an event is missing or was erased since, StoreUnavailable.
     """
     after, upto = version.trained_to, state.position
-    gone = set(passed)
+    positions, decisions = set(passed), set[str]()
     async for event in erasures(store, state.name, after, upto + 1):
-        gone.update(event.positions)
+        positions.update(event.positions)
+        decisions.update(event.decisions)
+    gone = ErasedParts(positions, decisions)
     if after < upto:
         async for position, one in replay(
             store, state.name, after, upto=upto, skips=skips, dense=True

@@ -18,6 +18,7 @@ from service.log.stores.base import Append, Appended, DecisionRow, MarkConflict,
 from service.log.unlogged import StoredDecision, Unlogged
 from service.settings import Settings
 from service.state.events import AnyEvent, Exposed, Skipped, encode_event
+from service.state.fold import State
 from service.telemetry.metrics import Telemetry
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class Committer:
         self._restoring = asyncio.Lock()
         self._closing = False
         self._fault: Exception | None = None
-        self._counted: dict[str, list[str]] = {}
+        self._counted: dict[str, list[tuple[int, str]]] = {}
         self.degraded = self.slow = False
         self.under_way: asyncio.Future[None] | None = None
 
@@ -266,10 +267,12 @@ class Committer:
         """Drop the decisions in memory that hold one of these words. Return their payloads."""
         return self._unlogged.forget(experiment, words)
 
-    def take_counted(self, experiment: str) -> list[str]:
-        """Return the ids of this process's decisions that the log has counted since the last call
+    def take_counted(self, state: State) -> list[str]:
+        """Return the ids of this process's decisions that a state has counted since the last call
         (`Exposed`)."""
-        return self._counted.pop(experiment, [])
+        known, position = self._counted.get(state.name, []), state.position
+        self._counted[state.name] = [one for one in known if one[0] > position]
+        return [decision for at, decision in known if at <= position]
 
     async def drain(self) -> None:
         """Wait until all decisions that were submitted are in the log, or in memory since the log
@@ -384,10 +387,9 @@ class Committer:
             for pending, _ in own:
                 self._fail(pending, fault)
             return
-        for pending, _ in own:
-            if isinstance(pending.event, Exposed):
-                counted = self._counted.setdefault(pending.entry.experiment, [])
-                counted += [decision for decision, _, _ in pending.event.decisions]
+        for pending, result in own:
+            if isinstance(pending.event, Exposed) and isinstance(result, Appended):
+                self._count(pending.entry.experiment, pending.event, result)
         stopped = replica.quarantine
         for pending, result in own:
             if (
@@ -462,12 +464,17 @@ class Committer:
         """Commit the oldest decisions in memory. Raises StoreError."""
         async with self._restoring:
             rows = self._unlogged.oldest(DRAINED_BYTES)
-            await self._store.commit([*rows, *(entry for entry, _ in _exposures(rows))])
+            counting = _exposures(rows)
+            results = await self._store.commit([*rows, *(one for one, _ in counting)])
             for row in rows:
                 self._unlogged.drop(row)
-        for row in rows:
-            if row.exposed is not None:
-                self._counted.setdefault(row.experiment, []).append(row.id)
+        for (entry, event), result in zip(counting, results[len(rows) :], strict=True):
+            if isinstance(result, Appended):
+                self._count(entry.experiment, event, result)
+
+    def _count(self, experiment: str, event: Exposed, appended: Appended) -> None:
+        counted = self._counted.setdefault(experiment, [])
+        counted += [(appended.position, decision) for decision, _, _ in event.decisions]
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -11,7 +11,9 @@ from service.errors import StoreError, UnknownSchema
 from service.log.background import Background
 from service.log.clock import LogClock
 from service.log.committer import RETRY_SECONDS, Committer
+from service.log.deciding import DecidingReplicas
 from service.log.presence import Presence
+from service.log.publisher import Publisher
 from service.log.recovery import LogWatcher, Recovery
 from service.log.replicas import Replicas
 from service.log.stores import Store
@@ -37,7 +39,10 @@ any more."""
 
 
 class Log:
-    """Opens the parts, keeps their tasks running, and closes them in order."""
+    """Opens the parts, keeps their tasks running, and closes them in order.
+
+    folds   this process is a learner; else a decider, which takes what learners publish
+    """
 
     def __init__(
         self,
@@ -50,8 +55,10 @@ class Log:
         self._store, self._telemetry = store, telemetry
         self.clock = LogClock(clock)
         self.background = background = Background()
-        self.presence = Presence(store, rng)
-        self.replicas = Replicas(store, background)
+        self.presence = Presence(store, rng, settings.role)
+        self.folds = settings.role == "learner"
+        kind = Replicas if self.folds else DecidingReplicas
+        self.replicas = kind(store, background)
         self.committer = Committer(store, self.replicas, background, settings, telemetry, clock)
         self.snapshots = Snapshots(store, background, settings, telemetry)
         self.recovery = Recovery(self.snapshots, clock)
@@ -64,7 +71,9 @@ class Log:
             background,
             telemetry,
             self.clock,
+            folds=self.folds,
         )
+        self.publisher = Publisher(store, self.replicas, self.presence, clock)
         self._committing: asyncio.Task[None] | None = None
 
     @property
@@ -74,8 +83,9 @@ class Log:
 
     @property
     def behind(self) -> bool:
-        """Events of other processes have not been folded for too long."""
-        return (self.lag_seconds or 0.0) > BEHIND_SECONDS
+        """Events of other processes have not been folded for too long. A decider goes on: were all
+        deciders to stop with the last learner, nobody would decide."""
+        return self.folds and (self.lag_seconds or 0.0) > BEHIND_SECONDS
 
     @property
     def lag_seconds(self) -> float | None:
@@ -85,14 +95,23 @@ class Log:
             return None
         return max(asyncio.get_running_loop().time() - self.replicas.caught_up_at, 0.0)
 
+    def age_seconds(self, name: str) -> float:
+        """Return the age of the oldest event of an experiment that may not be in its state yet."""
+        caught_up_at = self.replicas.by_name[name].caught_up_at
+        return max(asyncio.get_running_loop().time() - caught_up_at, 0.0)
+
     @property
     def clock_skew_seconds(self) -> float | None:
         """Seconds ahead of the store's clock; None where it has none."""
         return self._store.clock_skew_seconds
 
     async def open(self) -> None:
-        """Recover every experiment. Raises StoreUnavailable, or UnknownSchema where another Forage
-        wrote the log."""
+        """Recover every experiment, or wait until each is published. Raises StoreUnavailable, or
+        UnknownSchema where another Forage wrote the log; ConfigurationError where the store has no
+        place for publications."""
+        if isinstance(self.replicas, DecidingReplicas):
+            await self._open_decider(self.replicas)
+            return
         for name in await self._store.experiments():
             self.recovery.begin(name, (await self._store.describe(name)).position)
             stopped = (await self.replicas.join(name)).quarantine
@@ -106,6 +125,20 @@ class Log:
             self.background.spawn(self._follow())
             self.background.spawn(self.presence.run())
             self.background.spawn(self._review())
+            self.background.spawn(self.publisher.run())
+
+    async def _open_decider(self, replicas: DecidingReplicas) -> None:
+        await self._store.stamps()
+        await self.presence.beat()  # a learner publishes once it knows of a decider
+        self.background.spawn(self.presence.run())
+        await replicas.follow(0.0)
+        while not await replicas.are_published(anew=bool(self.presence.learners)):
+            await asyncio.sleep(TOGETHER_SECONDS)
+            await replicas.follow(0.0)
+        self._committing = asyncio.create_task(self.committer.run())
+        self.background.spawn(self.upkeep.run())
+        self.background.spawn(self._follow())
+        self.background.spawn(self._review())
 
     async def close(self) -> None:
         """Write what waits, and snapshot what changed."""
@@ -116,7 +149,7 @@ class Log:
         await self.presence.leave()
         try:
             await self.committer.flush()
-            for replica in self.replicas.by_name.values():
+            for replica in self.replicas.by_name.values() if self.folds else ():
                 await self.snapshots.save_last(replica)
         except StoreError as fault:
             logger.error("closing without a last snapshot: %s", fault)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from service.errors import LogGap, StoreError
 from service.log.stores import Store
 from service.log.stores.base import KeptRow, Record, Snapshot
-from service.state.events import AnyEvent, Erased, Skipped, Tombstone, decode_event
+from service.state.events import AnyEvent, Erased, Skipped, decode_event, has_erased
 from service.state.fold import State
 
 PAGE = 1_000
@@ -199,7 +199,7 @@ async def steps(
                 broken = True
                 yield Step(position, waits=waits, fault=fault)
                 continue
-            if origin is not None and isinstance(event, Tombstone) and not past_tombstones:
+            if origin is not None and has_erased(event) and not past_tombstones:
                 waits = waits or position < origin.position
             restarts = waits and origin is not None and position == origin.position
             waits = waits and not restarts

@@ -36,18 +36,21 @@ from service.log.stores.base import Record, Snapshot, digest
 from service.state.artifacts import read_artifact
 from service.state.events import (
     AnyEvent,
+    Expired,
     Learned,
     LogTruncated,
-    Tombstone,
+    Rewarded,
     VersionStaged,
     decode_event,
+    has_erased,
+    settlements_of,
 )
 from service.state.fold import State
 
 logger = logging.getLogger(__name__)
 
 SHORTEST_RUN = 4
-"""Events that are worth being folded at once."""
+"""Settled decisions that are worth being folded at once."""
 
 
 class ChangedExperiments:
@@ -56,10 +59,18 @@ class ChangedExperiments:
     def __init__(self) -> None:
         self._names = set[str]()
         self._some = asyncio.Event()
+        self._beside: list[ChangedExperiments] = []
+
+    def beside(self) -> "ChangedExperiments":
+        """Return the same for a further reader."""
+        self._beside.append(ChangedExperiments())
+        return self._beside[-1]
 
     def add(self, name: str) -> None:
         self._names.add(name)
         self._some.set()
+        for each in self._beside:
+            each.add(name)
 
     async def take(self) -> set[str]:
         """Wait until there are some; those since the last call."""
@@ -258,8 +269,7 @@ class Replica:
         payload   as the log has it; left out by readers, which fold each event once
         """
         version = None
-        if self.recovered and isinstance(event, Learned):
-            self._watcher.folding(self.state, event)
+        self._tell(event)
         try:
             if isinstance(event, VersionStaged):
                 version = await self._version(event)
@@ -271,11 +281,17 @@ class Replica:
         self.digest = "" if payload is None else digest(payload)
         self._changed.add(self.name)
 
+    def _tell(self, event: AnyEvent) -> None:
+        if self.recovered:
+            for settlement in settlements_of(event):
+                self._watcher.folding(self.state, settlement)
+
     async def apply_all(self, read: Sequence[ReadEvent], pace: Pace) -> None:
         """Fold events that follow each other, in runs where that can be done; the caller holds the
         lock. Raises as `apply`, or RunFailed: the state may then hold a part of a run."""
         for run in self._runs(read):
-            if len(run) < SHORTEST_RUN:
+            together = len(run) > 1 or (self.in_runs and self.state.runs_with(run[0].event))
+            if not together or sum(_size(one.event) for one in run) < SHORTEST_RUN:
                 for position, event, payload in run:
                     await self.apply(position, event, payload)
                     await pace.keep()
@@ -288,9 +304,9 @@ class Replica:
         ones before are folded."""
         start = 0
         while start < len(read):
-            longest = min(start + self.state.longest_run, len(read)) if self.in_runs else start
-            end = start
-            while end < longest and self.state.runs_with(read[end].event):
+            end, left = start, self.state.longest_run if self.in_runs else 0
+            while end < len(read) and left > 0 and self.state.runs_with(read[end].event):
+                left -= _size(read[end].event)
                 end += 1
             end = max(end, start + 1)
             yield read[start:end]
@@ -298,10 +314,9 @@ class Replica:
 
     def _apply_run(self, run: Sequence[ReadEvent]) -> None:
         """Fold events that the state `runs_with` at once. Raises LogGap or RunFailed."""
-        events = [one.event for one in run if isinstance(one.event, Learned)]
-        if self.recovered:
-            for event in events:
-                self._watcher.folding(self.state, event)
+        events = [one.event for one in run if isinstance(one.event, Rewarded | Expired)]
+        for event in events:
+            self._tell(event)
         try:
             self.state.apply_run(run[0].position, events)
         except LogGap:
@@ -440,7 +455,7 @@ class Replica:
             return (await self._store.describe(self.name)).position >= state.position
         if known in ("", digest(record.payload)):
             return True
-        return isinstance(_read(record, frozenset()), Tombstone)
+        return has_erased(_read(record, frozenset()))
 
     # -- a log that has lost events ------------------------------------------------------------
 
@@ -500,6 +515,9 @@ class Replica:
             self.report_loss(0, self.row - number + 1)
         self.row = number
 
+    async def reach(self, position: int) -> None:
+        """Wait until the state has an event that this process appended: it folds them first."""
+
     async def expect(self, position: int) -> None:
         """Report a loss if the log, which once had this position, ends before it. Raises
         StoreUnavailable, also where the experiment is quarantined."""
@@ -529,6 +547,11 @@ class Replica:
         if artifact and hashlib.sha256(artifact).hexdigest() != name:
             raise Damaged(f"artifact {name} has another content than its name says")
         return artifact
+
+
+def _size(event: AnyEvent) -> int:
+    """Return how many decisions an event settles, which tells how long its fold takes."""
+    return len(event.decisions) if isinstance(event, Expired) else 1
 
 
 def _adjacent(events: Sequence[Committed]) -> list[ReadEvent]:

@@ -100,6 +100,10 @@ class Replicas:
         was made. Raises StoreUnavailable, also where the log was emptied."""
         await (await self.join(name)).expect(position)
 
+    async def reach(self, name: str, position: int) -> None:
+        """Wait until the state has an event that this process has appended."""
+        await self.by_name[name].reach(position)
+
     async def changed(self) -> list[Replica]:
         """Wait until something is folded, recovered or lost; the experiments since the last
         call."""

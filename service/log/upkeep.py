@@ -133,6 +133,8 @@ class Upkeep:
 
     It saves snapshots, logs ends of gates, changes of the world and losses, each once, and forgets
     the metric series of policies that are gone.
+
+    folds   this process is a learner; a decider logs losses alone
     """
 
     def __init__(
@@ -144,7 +146,10 @@ class Upkeep:
         background: Background,
         telemetry: Telemetry,
         clock: LogClock,
+        *,
+        folds: bool = True,
     ) -> None:
+        self._folds = folds
         self._replicas, self._committer, self._presence = replicas, committer, presence
         self._snapshots, self._background = snapshots, background
         self._telemetry, self._clock = telemetry, clock
@@ -174,7 +179,7 @@ class Upkeep:
             if before and not before.deleted and before.first_schema != defined.first_schema:
                 served.pop(replica.name, None)  # it was deleted and defined again since
             self._telemetry.forget_others(served)
-        if replica.quarantine is not None or not replica.recovered:
+        if not self._folds or replica.quarantine is not None or not replica.recovered:
             return
         self._snapshots.save_due(replica)
         now = self._clock.now(replica.state)

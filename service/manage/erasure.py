@@ -7,7 +7,8 @@ The steps, each safe to repeat; a caller without an answer asks again:
 3. an `Erased` event names them and the positions of their events: single settlements leave the
    memories of heads (windows, changes), on every replica at the same position;
 4. a snapshot is taken after it: the origin, where every replay begins from now on;
-5. tombstones replace events; marks, older snapshots and artifacts of trained versions are deleted;
+5. what is left of their events replaces them, a tombstone where that is nothing; marks, older
+   snapshots and artifacts of trained versions are deleted;
 6. the rows are deleted last, since a repeated call finds by them what is left;
 7. the store's files are cleaned of what was deleted.
 
@@ -16,21 +17,30 @@ What a head has learned is a sum over all units, and stays: an aggregate.
 
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from service.analysis.checkpoints import NOWHERE, Checkpoints
 from service.decide.lookup import seed_of
 from service.errors import Damaged, Quarantined, UnknownSecret
 from service.log.log import Log
-from service.log.replay import Pace, replay, row_pages
+from service.log.replay import Pace, erasures, record_at, replay, row_pages
 from service.log.replica import Replica
 from service.log.stores import Store
 from service.log.stores.base import Append, Erasure
 from service.security.token import TokenSealer
 from service.settle.marks import ERASED, OPEN_S, arm_mark
 from service.state.decisions import Decision, decode_decision, unit_of
-from service.state.events import Erased, Learned, Tombstone, VersionStaged, encode_event
+from service.state.events import (
+    AnyEvent,
+    Erased,
+    Expired,
+    Tombstone,
+    VersionStaged,
+    decode_event,
+    encode_event,
+    settlements_of,
+)
 from service.telemetry.logs import log_change
 from service.telemetry.metrics import Telemetry
 
@@ -143,18 +153,40 @@ class Eraser:
     ) -> ErasedCount:
         name, store = replica.name, self._store
         await self._close(replica, [row for row in rows.values() if row is not None])
-        tombstones, artifacts = await self._events_of(name, rows)
+        events, artifacts = await self._events_of(name, rows)
         artifacts |= replica.state.versions.artifacts
-        await self._log_erasure(replica, rows, list(tombstones), by)
+        await self._log_erasure(replica, rows, list(events), by)
         origin = await self._log.snapshots.save_origin(replica)
         prefixes = [f"{decision}{sign}" for decision in rows for sign in "=/"]
-        rest = Erasure(events=tombstones, forget=prefixes, origin=origin, blobs=sorted(artifacts))
+        left = {position: encode_event(event) for position, event in events.items()}
+        rest = Erasure(events=left, forget=prefixes, origin=origin, blobs=sorted(artifacts))
         await store.erase(name, rest)
+        blocks = [position for position, event in events.items() if isinstance(event, Expired)]
+        await self._clear_blocks(name, blocks, origin)
         await store.erase(name, Erasure(list(rows), origin=origin))
         self._telemetry.erased.labels(name).inc(len(rows))
-        what = f"{len(rows)} decisions and {len(tombstones)} events erased; replays begin at"
+        what = f"{len(rows)} decisions and {len(events)} events erased; replays begin at"
         log_change(name, f"{what} position {origin}", by)
-        return ErasedCount(len(rows), len(tombstones))
+        return ErasedCount(len(rows), len(events))
+
+    async def _clear_blocks(self, name: str, positions: Sequence[int], origin: int) -> None:
+        """Take out of blocks at these positions what other erasures have named meanwhile. Each
+        replaces a block by what is left of the one that it has read: of two at a time the last
+        would bring back what the other took out. So each is logged before it writes, and looks
+        again after that."""
+        while positions:
+            decisions = set[str]()
+            async for erased in erasures(self._store, name, positions[0]):
+                decisions.update(erased.decisions)
+            changed = dict[int, bytes]()
+            for position in positions:
+                record = await record_at(self._store, name, position)
+                event = None if record is None else decode_event(record.payload)
+                if isinstance(event, Expired) and (left := _left(event, decisions)) is not event:
+                    changed[position] = encode_event(left)
+            if changed:
+                await self._store.erase(name, Erasure(events=changed, origin=origin))
+            positions = list(changed)
 
     async def _log_erasure(
         self, replica: Replica, rows: Mapping[str, Decision | None], positions: list[int], by: str
@@ -179,25 +211,30 @@ class Eraser:
 
     async def _events_of(
         self, name: str, decisions: Collection[str]
-    ) -> tuple[dict[int, bytes], set[str]]:
-        """Tombstones for the events that settle them, by position; and all artifacts, which may
-        hold what they taught: nobody needs them once there is an origin after them."""
-        tombstones, artifacts = dict[int, bytes](), set[str]()
+    ) -> tuple[dict[int, AnyEvent], set[str]]:
+        """Return what is left of the events that settle them, by position; and all artifacts, which
+        may hold what they taught: nobody needs them once there is an origin after them."""
+        events, artifacts = dict[int, AnyEvent](), set[str]()
         async for position, event in replay(self._store, name):
             if isinstance(event, VersionStaged):
                 artifacts.add(event.artifact)
-            elif isinstance(event, Learned) and event.decision in decisions:
-                tombstones[position] = _tombstone(event)
-        return tombstones, artifacts
+            elif (left := _left(event, decisions)) is not event:
+                events[position] = left
+        return events, artifacts
 
 
-def _tombstone(event: Learned) -> bytes:
-    firsts = [outcome for outcome in event.settled if outcome.was is None]
-    stone = Tombstone(
+def _left(event: AnyEvent, decisions: Collection[str]) -> AnyEvent:
+    """Return what is left of an event without these decisions: itself, if it settles none."""
+    gone = [one for one in settlements_of(event) if one.decision in decisions]
+    if not gone:
+        return event
+    if isinstance(event, Expired):
+        return event.without(decisions)
+    firsts = [outcome for one in gone for outcome in one.settled if outcome.was is None]
+    return Tombstone(
         at=event.at,
-        policy=event.policy,
-        schema_version=event.schema_version,
+        policy=gone[0].policy,
+        schema_version=gone[0].schema_version,
         rewards=len(firsts),
         inline=sum(outcome.inline for outcome in firsts),
     )
-    return encode_event(stone)

@@ -9,7 +9,7 @@ from service.errors import Damaged, NotPositiveDefinite
 from service.features.schema import Array
 from service.log.replay import replay
 from service.log.stores import Store
-from service.state.events import Learned
+from service.state.events import settlements_of
 from service.state.fold import State
 from service.state.learner import Learner
 
@@ -40,8 +40,9 @@ async def rows_of(store: Store, state: State) -> Array:  # (n, schema.width)
     found = [
         settled.row
         for event in reversed(events)
-        if isinstance(event, Learned) and state.knows(event.schema_version)
-        for settled in state.present(event).settled
+        for settlement in settlements_of(event)
+        if state.knows(settlement.schema_version)
+        for settled in state.present(settlement).settled
     ]
     return state.schema.layout.unpack(found[:TRIAL_ROWS])
 

@@ -1,4 +1,4 @@
-"""Gauges of one process, computed at each scrape."""
+"""Gauges of a process and of the states that it folds, computed at each scrape."""
 
 from collections.abc import Iterable, Iterator
 
@@ -26,18 +26,24 @@ PROCESS = {
     "forage_store_limit_bytes": "Limit of the store's bytes.",
     "forage_store_clock_skew_seconds": "Host clock minus store clock at the last commit.",
 }
-EXPERIMENT = {
-    "forage_log_position": "Events folded.",
+OWN_EXPERIMENT = {
     "forage_log_bytes": "Estimated bytes of its rows, events and marks in the store.",
     "forage_log_rows": "Decision rows in the store.",
     "forage_log_losses_total": "Losses of folded events; the log was folded anew after each.",
     "forage_quarantined": "1 while the experiment is not served, as its log cannot be folded.",
     "forage_snapshot_age_seconds": "Seconds since the last snapshot.",
-    "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
     "forage_sample_ratio_mismatch": "1 if the log does not match its probabilities.",
+}
+EXPERIMENT = {
+    "forage_log_position": "Events folded.",
+    "forage_experiment_memory_bytes": "Estimated memory of its heads, nets and arms.",
     "forage_rollout_rollbacks_total": "Rollouts that gave the traffic back to their baseline.",
     "forage_budget_learner_share": "Share that a loss budget leaves to all other policies.",
+    "forage_publication_age_seconds": "Age of what a decider decides by, at most; 0 at a learner.",
     "forage_snapshot_lag_ratio": "Events since the last snapshot, as a share of those between two.",
+}
+OWN_POLICY = {
+    "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
 }
 POLICY = {
     "forage_policy_share": "Share of the traffic that names no policy.",
@@ -52,7 +58,6 @@ POLICY = {
     "forage_calibration_ratio": "Sum of predicted over sum of observed rewards.",
     "forage_prediction_bias_sigmas": "Predicted minus observed reward, in standard errors.",
     "forage_selection_entropy_nats": "Running mean of the entropy of a choice.",
-    "forage_propensity_minimum": "Smallest propensity of a shown arm since the start.",
     "forage_head_smallest_eigenvalue": "Smallest eigenvalue of the precision matrix A.",
     "forage_head_effective_rank": "Effective number of directions that rewards came from.",
     "forage_head_condition_number": "Largest over smallest eigenvalue of A.",
@@ -63,14 +68,85 @@ POLICY = {
 GUARDRAIL = {
     "forage_rollout_guardrail_breached": "1 while a rollout breaches the guardrail.",
 }
-FEATURE = {
+OWN_FEATURE = {
     "forage_clipped_values_total": "Values of a feature beyond its clip.",
+}
+FEATURE = {
     "forage_context_stability_index": "Population stability index of the latest contexts.",
 }
 
 
-class MetricsCollector(Collector):
-    """Remembers since when a training has been due."""
+class ProcessGauges(Collector):
+    """What a process knows alone: the workers of a service have it each, and `together` once."""
+
+    def __init__(self, log: Log, telemetry: Telemetry) -> None:
+        self._log, self._telemetry = log, telemetry
+
+    def collect(self) -> Iterator[Metric]:
+        states = self._log.replicas.states
+        yield from _families(PROCESS, (), self._process())
+        yield from _families(OWN_EXPERIMENT, ("experiment",), self._experiments(states))
+        yield from _families(OWN_POLICY, ("experiment", "policy"), self._policies(states))
+        labels = "experiment", "policy", "guardrail"
+        yield from _families(GUARDRAIL, labels, self._guardrails(states))
+        yield from _families(OWN_FEATURE, ("experiment", "feature"), self._features(states))
+
+    def _process(self) -> Iterator[GaugeRow]:
+        log = self._log
+        yield "forage_processes", (), float(log.presence.count)
+        yield "forage_log_queue_entries", (), float(log.committer.queued)
+        yield "forage_buffered_decisions", (), float(log.committer.buffered)
+        yield "forage_buffer_seconds", (), log.committer.buffer_seconds
+        if log.folds:
+            yield "forage_follow_lag_seconds", (), log.lag_seconds or 0.0
+        if sizes := self._telemetry.log_sizes:
+            yield "forage_store_bytes", (), float(sizes.used)
+            if sizes.limit is not None:
+                yield "forage_store_limit_bytes", (), float(sizes.limit)
+        yield "forage_store_clock_skew_seconds", (), log.clock_skew_seconds or 0.0
+
+    def _experiments(self, states: dict[str, State]) -> Iterator[GaugeRow]:
+        quarantined = self._log.replicas.quarantined
+        for name in {**states, **quarantined}:
+            yield "forage_quarantined", (name,), float(name in quarantined)
+            losses = self._log.replicas.by_name[name].losses
+            yield "forage_log_losses_total", (name,), float(losses)
+        if sizes := self._telemetry.log_sizes:
+            for gauge, values in (("bytes", sizes.bytes), ("rows", sizes.rows)):
+                for name in values.keys() & states.keys():
+                    yield f"forage_log_{gauge}", (name,), float(values[name])
+        for name in states:
+            age = self._telemetry.snapshot_age(name)
+            if age is not None:
+                yield "forage_snapshot_age_seconds", (name,), age
+            if name in self._telemetry.mismatched:
+                wrong = float(self._telemetry.mismatched[name])
+                yield "forage_sample_ratio_mismatch", (name,), wrong
+
+    def _policies(self, states: dict[str, State]) -> Iterator[GaugeRow]:
+        for key, watch in self._telemetry.decision_statistics.items():
+            if key[0] in states:
+                yield "forage_propensity_minimum", key, watch.minimum
+
+    def _guardrails(self, states: dict[str, State]) -> Iterator[GaugeRow]:
+        for (name, policy), (position, found) in self._telemetry.breached.items():
+            rollout = states[name].traffic.rollout_of(policy) if name in states else None
+            if rollout is not None and rollout.position == position:
+                for guardrail, breached in found.items():
+                    key = name, policy, guardrail
+                    yield "forage_rollout_guardrail_breached", key, float(breached)
+
+    def _features(self, states: dict[str, State]) -> Iterator[GaugeRow]:
+        for name, state in states.items():
+            for feature, count in state.schema.clipped.items():
+                yield "forage_clipped_values_total", (name, feature), float(count)
+
+
+class StateGauges(Collector):
+    """What the states say, in each process alike, with the drift that this process has seen.
+
+    It remembers since when a training has been due.
+    """
 
     def __init__(self, log: Log, telemetry: Telemetry, clock: Clock = SYSTEM) -> None:
         self._log, self._telemetry, self._clock = log, telemetry, clock
@@ -83,52 +159,22 @@ class MetricsCollector(Collector):
             for (name, policy), due in self._due_since.items()
             if name in states and policy in states[name].learners
         }
-        yield from _families(PROCESS, (), self._process())
         yield from _families(EXPERIMENT, ("experiment",), self._experiments(states))
         yield from _families(POLICY, ("experiment", "policy"), self._policies(states))
-        labels = "experiment", "policy", "guardrail"
-        yield from _families(GUARDRAIL, labels, self._guardrails(states))
         yield from _families(FEATURE, ("experiment", "feature"), self._features(states))
 
-    def _process(self) -> Iterator[GaugeRow]:
-        log = self._log
-        yield "forage_processes", (), float(log.presence.count)
-        yield "forage_log_queue_entries", (), float(log.committer.queued)
-        yield "forage_buffered_decisions", (), float(log.committer.buffered)
-        yield "forage_buffer_seconds", (), log.committer.buffer_seconds
-        yield "forage_follow_lag_seconds", (), log.lag_seconds or 0.0
-        if sizes := self._telemetry.log_sizes:
-            yield "forage_store_bytes", (), float(sizes.used)
-            if sizes.limit is not None:
-                yield "forage_store_limit_bytes", (), float(sizes.limit)
-        yield "forage_store_clock_skew_seconds", (), log.clock_skew_seconds or 0.0
-
     def _experiments(self, states: dict[str, State]) -> Iterator[GaugeRow]:
-        quarantined = self._log.replicas.quarantined
-        for name in {**states, **quarantined}:
-            yield "forage_quarantined", (name,), float(name in quarantined)
-            yield (
-                "forage_log_losses_total",
-                (name,),
-                float(self._log.replicas.by_name[name].losses),
-            )
-        if sizes := self._telemetry.log_sizes:
-            for gauge, values in (("bytes", sizes.bytes), ("rows", sizes.rows)):
-                for name in values.keys() & states.keys():
-                    yield f"forage_log_{gauge}", (name,), float(values[name])
         for name, state in states.items():
             yield "forage_log_position", (name,), float(state.position)
             taken = sum(footprint_of(state).values())
             yield "forage_experiment_memory_bytes", (name,), float(taken)
-            age = self._telemetry.snapshot_age(name)
-            if age is not None:
-                yield "forage_snapshot_age_seconds", (name,), age
-            if name in self._telemetry.mismatched:
-                wrong = float(self._telemetry.mismatched[name])
-                yield "forage_sample_ratio_mismatch", (name,), wrong
             yield "forage_rollout_rollbacks_total", (name,), float(state.traffic.rollbacks)
             if budget := state.traffic.budget:
                 yield "forage_budget_learner_share", (name,), budget.share
+            age = 0.0 if self._log.folds else self._log.age_seconds(name)
+            yield "forage_publication_age_seconds", (name,), age
+            if not self._log.folds:
+                continue
             behind = state.position - self._log.replicas.by_name[name].snapshot_position
             every = self._log.snapshots.interval_events(state)
             yield "forage_snapshot_lag_ratio", (name,), behind / every
@@ -147,19 +193,20 @@ class MetricsCollector(Collector):
             yield "forage_rollout_stage", rollout.stage + 1 if rollout.share else 0
             yield "forage_rollout_waits", rollout.waits
         yield "forage_policy_explores", explores(learner)
+        if watch := self._telemetry.decision_statistics.get(key):
+            yield "forage_selection_entropy_nats", watch.entropy
+        yield "forage_model_version", version.number
+        if not self._log.folds:
+            return  # the rest is of what only learners know
         tally = state.reward_sums[learner.name]
         if tally.count:
             yield "forage_reward_mean", tally.total / tally.count
         yield from self._drift(state, learner.name)
-        if watch := self._telemetry.decision_statistics.get(key):
-            yield "forage_selection_entropy_nats", watch.entropy
-            yield "forage_propensity_minimum", watch.minimum
         # `GET /policies` has a wider head's spectrum: a scrape holds the event loop.
         if version.columns <= WIDE and (health := version.health()):
             yield "forage_head_smallest_eigenvalue", health.smallest_eigenvalue
             yield "forage_head_effective_rank", health.effective_rank
             yield "forage_head_condition_number", health.condition_number
-        yield "forage_model_version", version.number
         yield "forage_trained_to_position", version.trained_to
         if learner.policy.net is not None:
             yield "forage_training_overdue_seconds", self._overdue(key, learner)
@@ -190,18 +237,8 @@ class MetricsCollector(Collector):
             known = self._due_since[key] = learner.next_version, self._clock.monotonic()
         return self._clock.monotonic() - known[1]
 
-    def _guardrails(self, states: dict[str, State]) -> Iterator[GaugeRow]:
-        for (name, policy), (position, found) in self._telemetry.breached.items():
-            rollout = states[name].traffic.rollout_of(policy) if name in states else None
-            if rollout is not None and rollout.position == position:
-                for guardrail, breached in found.items():
-                    key = name, policy, guardrail
-                    yield "forage_rollout_guardrail_breached", key, float(breached)
-
     def _features(self, states: dict[str, State]) -> Iterator[GaugeRow]:
         for name, state in states.items():
-            for feature, count in state.schema.clipped.items():
-                yield "forage_clipped_values_total", (name, feature), float(count)
             for feature, index in self._telemetry.drift.context(state).items():
                 yield "forage_context_stability_index", (name, feature), index
 

@@ -23,7 +23,7 @@ from service.state.fold import State
 from service.state.learner import Learner
 from service.state.reward_statistics import RewardTotals, interval
 from service.telemetry.history import SAMPLE_COLUMNS, History
-from service.telemetry.metrics import Telemetry
+from service.telemetry.metrics import Statistics, Telemetry
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -101,13 +101,14 @@ class Overview:
         """Return an experiment's figures; no decisions while the log is gone."""
         counts = None if self._log.committer.degraded else await self._decided(state)
         rules, sums = state.definition.reward, state.reward_sums
+        decided = await self._telemetry.statistics()
         changed = state.changelog.newest_notable()
         policies = []
         for name, learner in state.learners.items():
             own = sums[name]
             policies.append(
                 {
-                    **self._policy(state, learner),
+                    **self._policy(state, learner, decided),
                     "decisions": None if counts is None else counts[name],
                     "traffic": state.traffic.chance(name),
                     "settled": own.count,
@@ -130,9 +131,9 @@ class Overview:
             "figures": policies,
         }
 
-    def _policy(self, state: State, learner: Learner) -> Figures:
+    def _policy(self, state: State, learner: Learner, decided: Statistics) -> Figures:
         own = state.reward_sums.get(learner.name, RewardTotals(state.position))
-        watch = self._telemetry.decision_statistics.get((state.name, learner.name))
+        watch = decided.get((state.name, learner.name))
         sizes = self._telemetry.drift.reward_sizes(state, learner.name)
         return {
             "name": learner.name,
@@ -155,10 +156,10 @@ class Overview:
         """Return the figures of one policy or shadow, or of all policies that can decide, with the
         health of their heads. Raises NotFound."""
         learners = [find_folded(state, policy)] if policy else state.learners.values()
-        counts = await self._decided(state)
+        counts, decided = await self._decided(state), await self._telemetry.statistics()
         return [
             {
-                **self._policy(state, learner),
+                **self._policy(state, learner, decided),
                 "decisions": counts[learner.name],
                 "model_version": f"{learner.name}/{learner.active.number}@{state.position}",
                 "head": await _head(learner.active),
@@ -233,13 +234,13 @@ class Overview:
 
     # -- decisions -----------------------------------------------------------------------------
 
-    def decisions(self, state: State, policy: str | None, limit: int) -> list[Figures]:
-        """Return the last decisions of this process, newest first. Raises NotFound."""
+    async def decisions(self, state: State, policy: str | None, limit: int) -> list[Figures]:
+        """Return the last decisions of this service, newest first. Raises NotFound."""
         if policy is not None:
             find(state, policy)
-        found = []
+        decided, found = await self._telemetry.statistics(), []
         for name in state.learners:
-            watch = self._telemetry.decision_statistics.get((state.name, name))
+            watch = decided.get((state.name, name))
             if watch and policy in (None, name):
                 found += [(at, id_, name, *rest) for id_, at, *rest in watch.recent]
         found.sort(reverse=True)

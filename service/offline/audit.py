@@ -30,8 +30,8 @@ from service.offline.exactly_once import SettledArms
 from service.offline.processes import CountMore, sharing
 from service.state.fold import State
 
-Parts = Sequence[RowsPart] | Sequence[LogPart]
-RunParts = Callable[[Parts, CountMore], Awaitable[list[Any]]]
+AuditParts = Sequence[RowsPart] | Sequence[LogPart]
+RunParts = Callable[[AuditParts, CountMore], Awaitable[list[Any]]]
 """Function that works on parts, and returns what they found in their order."""
 
 
@@ -47,7 +47,7 @@ async def audit_store(
     async with reading(url) as store, sharing(parallel) as processes:
         if processes is not None:
 
-            async def run(parts: Parts, count: CountMore) -> list[Any]:
+            async def run(parts: AuditParts, count: CountMore) -> list[Any]:
                 return await processes.map(audit_part, [(url, part) for part in parts], count)
 
         names = await experiments_of(store, experiment)
@@ -108,7 +108,7 @@ class Audit:
             found.add(Discrepancy("missing", "?", what), lost)
         return found
 
-    async def _run_here(self, parts: Parts, count: CountMore) -> list[Any]:
+    async def _run_here(self, parts: AuditParts, count: CountMore) -> list[Any]:
         return [await part.run(self._store, count) for part in parts]
 
     def _count(self, doing: str, of: int) -> CountMore:

@@ -12,7 +12,7 @@ from service.analysis.rederive import (
     DiscrepancyKind,
     check_choice,
     check_decision,
-    check_event,
+    check_settlement,
 )
 from service.errors import Damaged, LogGap, RunFailed, StoreError, StoreUnavailable
 from service.log.reading import reading
@@ -37,11 +37,11 @@ from service.state.decisions import Decision, decode_decision, is_imported, is_w
 from service.state.events import (
     AnyEvent,
     Erased,
-    Expired,
     Learned,
     LogTruncated,
     Outcome,
-    Tombstone,
+    has_erased,
+    settlements_of,
 )
 from service.state.fold import State
 
@@ -211,7 +211,7 @@ class _LogAudit:
     async def _pages(self, origin: State | None) -> AsyncIterator[list[Step]]:
         """Yield the steps of the log from the part on, with the rows and marks that its events name
         at hand. The steps before it are folded here."""
-        before, own = list[Step](), list[Step]()
+        before, own, size = list[Step](), list[Step](), 0
         async for step in steps(self._store, self._name, origin):
             if step.position < self._part.after:
                 before.append(step)
@@ -223,20 +223,21 @@ class _LogAudit:
                 await self._pass(before, origin)
                 before = []
             own.append(step)
-            if len(own) == ROWS_PER_PAGE:
+            size += max(1, len(_settlements(step)))
+            if size >= ROWS_PER_PAGE:
                 await self._look_up(own)
                 yield own
-                own = []
+                own, size = [], 0
         await self._pass(before, origin)
         await self._look_up(own)
         yield own
 
     async def _look_up(self, page: Sequence[Step]) -> None:
         """Read the rows and the marks that the events of a page name."""
-        events = [step.event for step in page if isinstance(step.event, Learned)]
-        ids = list(dict.fromkeys(event.decision for event in events))
+        settlements = [one for step in page for one in _settlements(step)]
+        ids = list(dict.fromkeys(one.decision for one in settlements))
         self._rows = await self._store.get(self._name, "decisions", ids) if ids else {}
-        marks = [arm_mark(event.decision, one.arm) for event in events for one in event.settled]
+        marks = [arm_mark(one.decision, arm.arm) for one in settlements for arm in one.settled]
         self._marks = await self._store.marks(self._name, list(dict.fromkeys(marks)))
 
     # -- rows ----------------------------------------------------------------------------------
@@ -312,13 +313,13 @@ class _LogAudit:
         found = self._found
         for fault in found.settled.take(position, event):
             found.report.add(fault)
-        if isinstance(event, Learned):
-            self._check_event(position, event)
-        elif isinstance(event, LogTruncated):
+        for settlement in settlements_of(event):
+            self._check_settlement(position, settlement)
+        if isinstance(event, LogTruncated):
             found.report.losses += 1
             found.lost_to = max(found.lost_to, event.last)
             found.lost_at = max(found.lost_at, event.at)
-        elif isinstance(event, Tombstone):
+        elif has_erased(event):
             found.report.tombstones += 1
             found.unexplained.add(position)
         elif isinstance(event, Erased):
@@ -340,7 +341,7 @@ class _LogAudit:
         if own:
             self._add("log", f"position {position}", what)
 
-    def _check_event(self, position: int, event: Learned) -> None:
+    def _check_settlement(self, position: int, event: Learned) -> None:
         """Against the row of its decision and the marks that it was appended under."""
         payload, found = self._rows.get(event.decision), self._found
         if payload is None:
@@ -355,7 +356,7 @@ class _LogAudit:
             found.missing.add(event.decision)
             return
         with suppress(StoreError):  # the row has its finding already
-            if fault := check_event(position, event, decode_decision(payload)):
+            if fault := check_settlement(position, event, decode_decision(payload)):
                 found.report.add(fault)
         for outcome in event.settled:
             if fault := self._check_marks(position, event, outcome):
@@ -368,7 +369,7 @@ class _LogAudit:
         if mark is None or mark.position != position:
             return None
         weight = 1.0 if outcome.learned is None else outcome.weight
-        own = ArmValue(outcome.learned, isinstance(event, Expired), outcome.since or 0, weight)
+        own = ArmValue(outcome.learned, event.defaulted, outcome.since or 0, weight)
         derived: object = mark.value
         with suppress(ValueError, TypeError):  # a mark can be changed, too
             derived = read_arm(mark)
@@ -376,6 +377,10 @@ class _LogAudit:
             return None
         what = f"reward of {outcome.arm}, by default, since, weight; at position {position}"
         return Discrepancy("fields", event.decision, what, own, derived)
+
+
+def _settlements(step: Step) -> Sequence[Learned]:
+    return () if step.event is None else settlements_of(step.event)
 
 
 def _differences(state: State, decision: Decision) -> list[Discrepancy]:

@@ -18,12 +18,12 @@ from service.log.stores import Store
 from service.log.stores.store import START
 from service.state.events import (
     AnyEvent,
-    Expired,
     Learned,
     Outcome,
     Skipped,
     Tombstone,
     decode_event,
+    settlements_of,
 )
 
 APART_S = 300.0
@@ -48,7 +48,7 @@ class SettledArms:
     """What the events of one experiment settle."""
 
     def __init__(self) -> None:
-        self._positions, self._decisions = array("q"), array("q")  # of events that can be read
+        self._positions, self._decisions = array("q"), array("q")  # settled by readable events
         self._keys, self._places = array("q"), array("q")  # of settled arms: hash, position
         self._before, self._after = array("q"), array("q")  # hashes of what is learned of them
         self._at = 0.0
@@ -61,11 +61,13 @@ class SettledArms:
             what = "is older than the event before it, in unix seconds"
             yield Discrepancy("time", f"position {position}", what, event.at, self._at)
         self._at = event.at
-        self._positions.append(position)
-        self._decisions.append(_hash(event.decision) if isinstance(event, Learned) else 0)
-        if isinstance(event, Learned):
-            for outcome in event.settled:
-                self._keys.append(_key(event, outcome))
+        settlements = settlements_of(event)
+        for decision in [_hash(one.decision) for one in settlements] or [0]:
+            self._positions.append(position)
+            self._decisions.append(decision)
+        for settlement in settlements:
+            for outcome in settlement.settled:
+                self._keys.append(_key(settlement, outcome))
                 self._places.append(position)
                 self._before.append(_hash(_before(outcome)))
                 self._after.append(_hash(_after(position, outcome)))
@@ -98,7 +100,7 @@ class SettledArms:
             ]
             if found is not None and before is not None:
                 event, outcome = found
-                kind = "default reward" if isinstance(event, Expired) else "reward"
+                kind = "default reward" if event.defaulted else "reward"
                 what = (
                     f"a {kind} of {outcome.arm} at position {second} does not go on from "
                     f"the one at position {first}; reward before, since, weight"
@@ -115,10 +117,12 @@ class SettledArms:
             marks, cursor = await store.list_marks(experiment, cursor, MARKS_PER_PAGE)
             for mark in marks:
                 own = MARK_IDENTITY.match(mark.identity)
-                row = int(np.searchsorted(positions, mark.position))
-                if own is None or row == len(positions) or positions[row] != mark.position:
+                first, end = (
+                    np.searchsorted(positions, mark.position, side) for side in ("left", "right")
+                )
+                if own is None or first == end:
                     continue
-                if decisions[row] != _hash(own[1]):
+                if not (decisions[first:end] == _hash(own[1])).any():
                     what = f"its mark {mark.identity} stands at position {mark.position}, which "
                     what += "holds the event of another"
                     yield Discrepancy("identity", own[1], what)
@@ -129,13 +133,12 @@ class SettledArms:
 async def _find(
     store: Store, experiment: str, position: int, key: int
 ) -> tuple[Learned, Outcome] | None:
-    """Find the event that settles a decision; None: it was trimmed or erased meanwhile."""
+    """Find the settlement of an arm; None: it was trimmed or erased meanwhile."""
     record = await record_at(store, experiment, position)
-    event = None if record is None else decode_event(record.payload)
-    if isinstance(event, Learned):
-        for outcome in event.settled:
-            if _key(event, outcome) == key:
-                return event, outcome
+    for settlement in () if record is None else settlements_of(decode_event(record.payload)):
+        for outcome in settlement.settled:
+            if _key(settlement, outcome) == key:
+                return settlement, outcome
     return None
 
 
@@ -143,8 +146,8 @@ def _hash(value: object) -> int:
     return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), signed=True)
 
 
-def _key(event: Learned, outcome: Outcome) -> int:
-    return _hash((event.decision, outcome.arm))
+def _key(settlement: Learned, outcome: Outcome) -> int:
+    return _hash((settlement.decision, outcome.arm))
 
 
 def _before(outcome: Outcome) -> LearnedArm:

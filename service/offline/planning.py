@@ -246,8 +246,8 @@ async def _made(path: Path, name: str, definition: Definition) -> _Made:
                 await services.settlements.reward(RewardRequest(token, definition.reward.range[1]))
             rewarded = await _log(store, name)
             state = services.log.replicas.by_name[name].state
-            for row in rows[half:]:
-                await services.expiry.expire(state, decode_decision(row.payload))
+            decisions = [decode_decision(row.payload) for row in rows[half:]]
+            await services.expiry.expire(state, *decisions)
             expired = await _log(store, name)
         except ForageError as fault:
             raise ConfigurationError(f"{path}: no decision can be made up: {fault}") from fault

@@ -21,7 +21,7 @@ from service.errors import (
     Unauthorized,
 )
 from service.security.addresses import Headers
-from service.security.keys import ApiKey, KeyRing, KeyScope, digest_of, mint, now, read_keys
+from service.security.keys import ApiKey, KeyRing, KeyScope, digest_of, now, read_keys
 from service.security.profile import UNLIMITED, Profile
 from service.security.rates import Rate, Rates
 from service.telemetry.metrics import Count, Telemetry
@@ -98,8 +98,16 @@ class Access:
     required   False: keys are off, and nothing else here has to be asked
     """
 
-    def __init__(self, path: Path | None, telemetry: Telemetry, clock: Clock = SYSTEM) -> None:
-        """Read the file of keys. Raises ConfigurationError where it cannot be read."""
+    def __init__(
+        self,
+        path: Path | None,
+        telemetry: Telemetry,
+        clock: Clock = SYSTEM,
+        *,
+        workers: int = 1,
+    ) -> None:
+        """Read the file of keys. Raises ConfigurationError where it cannot be read. workers: of
+        this service, which share the rates."""
         self._clock = clock
         self.required = path is not None
         self._refused = {reason: telemetry.refused.labels(reason) for reason in REASONS}
@@ -117,7 +125,7 @@ class Access:
             if path.stat().st_mode & 0o022:
                 logger.warning("%s: others may write it, and so make keys: chmod 600", path)
         self.nobody = Grant("", self._refused["experiment"])
-        self.rates = Rates(clock)
+        self.rates = Rates(clock, workers)
 
     def admit(self, headers: Headers, scope: KeyScope) -> Grant:
         """Return the grant of the key in the headers.
@@ -177,14 +185,13 @@ class Access:
         except Forbidden as refusal:
             raise self.count("profile", refusal) from None
 
-    def issue_process_key(self, name: str, scope: KeyScope) -> str:
-        """Issue a key that only this process accepts, for a process that it starts."""
-        key_id, text = mint()
+    def accept(self, text: str, name: str, scope: KeyScope) -> None:
+        """Accept a minted key that is not in the file: a process of this service has it."""
+        _, key_id, _ = text.split("_")
         digest = digest_of(text.encode()).hex()
         key = ApiKey(id=key_id, name=name, digest=digest, scopes=(scope,), created=now())
         self._issued.append((key, self._grant_of(key)))
         self._ring = KeyRing([*self._file, *self._issued])
-        return text
 
     def _credential(self, headers: Headers) -> tuple[bytes, list[bytes]]:
         """Return the one key of the headers, and their origins. Raises Unauthorized."""

@@ -66,10 +66,14 @@ class _Window:
 
 class Rates:
     """Counts costs by caller; the previous window counts by the share of it that the sliding one
-    still overlaps. Each replica has its own rates, so that no request waits for another host."""
+    still overlaps. Each replica has its own rates, so that no request waits for another host.
 
-    def __init__(self, clock: Clock = SYSTEM) -> None:
+    workers   of the replica: each lets its part of a rate through, rounded up, or one larger cost
+    """
+
+    def __init__(self, clock: Clock = SYSTEM, workers: int = 1) -> None:
         self.clock = clock
+        self._workers = workers
         self._windows: dict[tuple[str, int], _Window] = defaultdict(_Window)
 
     def hit(self, kind: str, rate: Rate, who: tuple[str, str], cost: int) -> int:
@@ -81,6 +85,7 @@ class Rates:
         seconds = rate.seconds
         if cost > rate.amount:
             return seconds
+        amount = max(-(-rate.amount // self._workers), cost)
         index, elapsed = divmod(self.clock.monotonic(), seconds)
         window = self._windows[kind, seconds]
         window.turn_to(int(index))
@@ -89,14 +94,14 @@ class Rates:
             key %= SHARED_COUNTERS
         now, before = window.counts.get(key, 0), window.previous.get(key, 0)
         overlap = 1 - elapsed / seconds
-        free = rate.amount - cost - now
+        free = amount - cost - now
         if int(before * overlap) <= free:
             window.counts[key] = now + cost
             return 0
         if free >= 0:  # as soon as less of what was before overlaps
             wait = overlap - (free + 1) / before
         else:  # not in this window: what was counted in it will be what was before
-            wait = overlap + 1 - min(1.0, (rate.amount - cost + 1) / now)
+            wait = overlap + 1 - min(1.0, (amount - cost + 1) / now)
         return (
             int(wait * seconds + WAIT_ROUNDING_S) + 1
         )  # at that very moment, it is still too much

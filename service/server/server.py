@@ -30,13 +30,17 @@ NO_NEW_CONNECTIONS: Final = (
 
 class Server(uvicorn.Server):
     """Leaves signals to `Signals`: uvicorn would raise them again after its own shutdown, before
-    the state is saved."""
+    the state is saved.
+
+    stopping   set once it was told to stop
+    """
 
     def __init__(self, config: uvicorn.Config, services: Services) -> None:
         super().__init__(config)
         self.server_state.connections = self._connections = services.connections
         self._lifecycle = services.lifecycle
         self._drain_seconds = services.settings.drain_seconds
+        self.stopping = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -45,6 +49,7 @@ class Server(uvicorn.Server):
     def stop(self) -> None:
         """Begin to drain; `serve` then ends in order."""
         self._lifecycle.draining = self.should_exit = True
+        self.stopping.set()
         for connection in list(self._connections):
             connection.drain()
 

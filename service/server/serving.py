@@ -1,25 +1,27 @@
-"""Serve requests in this process until a signal stops it, with a trainer as a child process."""
+"""Serve in this process until a signal stops it: as a whole service, or as one of its workers."""
 
 import asyncio
 import gc
 import logging
-import os
 import socket
 import sys
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 
 import uvicorn
 
-from service.app import check_exposure, open_store_services, start
+from service.app import Workers, check_exposure, open_store_services, start
 from service.errors import ConfigurationError
 from service.http.application import create_app
 from service.http.protocol import protocol
 from service.http.services import Services
-from service.security.access import Access
 from service.server.allocator import keep_freed_memory
 from service.server.server import Server
 from service.server.signals import Signals
+from service.server.training import keep_training, trainer_key, trains
 from service.settings import Settings
-from service.training import TORCH, can_train, expect_torch
+from service.training import expect_torch
 
 logger = logging.getLogger("forage")
 
@@ -43,118 +45,162 @@ COLLECTIONS = (20_000, 20, 20)
 that it frees: Python's own threshold of 700 would start a collection every fourteen requests."""
 
 
-async def serve_until_stopped(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; then finish pending requests and save the state."""
+@dataclass(frozen=True)
+class Process:
+    """A process that serves, or will once its log is recovered. ready: it serves all routes."""
+
+    services: Services
+    server: Server
+    signals: Signals
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+Beside = Callable[[Process], Coroutine[None, None, None]]
+"""Work beside a process that serves, until that ends."""
+
+
+def check_start(settings: Settings) -> None:
+    """Raise ConfigurationError for settings with which no service may start."""
     check_exposure(settings)
     if settings.trainer == "on" and settings.store.startswith("memory"):
         raise ConfigurationError("FORAGE_TRAINER: no other process can read a memory:// store")
     if settings.trainer == "on":
         expect_torch()
+
+
+async def serve_alone(settings: Settings) -> None:
+    """Serve in this process, with a trainer beside, until a signal stops it."""
+    with listen(settings) as listener:
+        port = listener.getsockname()[1]
+
+        async def beside(process: Process) -> None:
+            await process.ready.wait()
+            tell_of_serving(settings, port, process.services.log.replicas.states)
+            if trains(settings):
+                if key := trainer_key(settings):
+                    process.services.access.accept(key, "trainer", "admin")
+                await keep_training(settings, port, key)
+
+        await serve_here(settings, listener, beside)
+
+
+def tell_of_serving(
+    settings: Settings, port: int, experiments: Iterable[str], more: str = ""
+) -> None:
+    logger.info(
+        "serving %s on http://%s:%d (/docs), store %s%s",
+        ", ".join(experiments) or "no experiment",
+        settings.host,
+        port,
+        settings.store.partition("://")[0],
+        more,
+    )
+
+
+async def serve_here(
+    settings: Settings,
+    listener: socket.socket | None,
+    beside: Beside,
+    workers: Workers | None = None,
+) -> None:
+    """Serve in this process until it is stopped.
+
+    listener   answers probes while the log is recovered; None: it listens from then on
+    workers    of which it is one
+    """
     sys.setswitchinterval(SWITCH_SECONDS)
     keep_freed_memory()
-    with _listen(settings) as listener:
-        port = listener.getsockname()[1]
-        async with open_store_services(settings) as services:
-            app = create_app(services)
-            config = uvicorn.Config(
-                app,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                proxy_headers=False,  # `addresses` names the client
-                timeout_graceful_shutdown=REQUEST_SECONDS,
-                ws="none",
-                http=protocol(services),  # type: ignore[arg-type]  # a factory is accepted
-            )
-            server = Server(config, services)
-            Signals(server, services, settings).listen()
-            others = [listener.dup() for _ in range(LISTENERS - 1)]
-            serving = asyncio.create_task(server.serve(sockets=[listener, *others]))
+    async with open_store_services(settings, workers=workers) as services:
+        app = create_app(services)
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            proxy_headers=False,  # `addresses` names the client
+            timeout_graceful_shutdown=REQUEST_SECONDS,
+            ws="none",
+            http=protocol(services, app.edge),  # type: ignore[arg-type]  # a factory is accepted
+        )
+        server = Server(config, services)
+        signals = Signals(server, services, settings)
+        signals.listen()
+        process = Process(services, server, signals)
+        working = asyncio.create_task(beside(process))
+        working.add_done_callback(_report)
+        with ExitStack() as later:
+            serving = None if listener is None else _begin(server, listener)
             try:
-                if await _started(services, serving):
-                    await _serve(services, port, serving)
+                if await _started(process, serving):
+                    if serving is None:
+                        serving = _begin(server, later.enter_context(listen(settings)))
+                    gc.collect()
+                    gc.freeze()  # what exists now stays: no collection needs to visit it again
+                    gc.set_threshold(*COLLECTIONS)
+                    process.ready.set()
+                    await asyncio.wait({serving})
             finally:
                 server.stop()
-                await serving
-    return 0
+                if serving is not None:
+                    await serving
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
 
 
-async def _started(services: Services, serving: asyncio.Task[None]) -> bool:
-    """Start while the server answers probes; False where a signal stopped it meanwhile."""
-    starting = asyncio.create_task(start(services))
-    await asyncio.wait({starting, serving}, return_when=asyncio.FIRST_COMPLETED)
+def _report(ended: asyncio.Task[None]) -> None:
+    if not ended.cancelled() and (fault := ended.exception()) is not None:
+        logger.error("what runs beside the server failed", exc_info=fault)
+
+
+def _begin(server: Server, listener: socket.socket) -> asyncio.Task[None]:
+    others = [listener.dup() for _ in range(LISTENERS - 1)]
+    return asyncio.create_task(server.serve(sockets=[listener, *others]))
+
+
+async def _started(process: Process, serving: asyncio.Task[None] | None) -> bool:
+    """Start while the server answers probes; False where it was stopped meanwhile."""
+    starting = asyncio.create_task(start(process.services))
+    stopped = asyncio.create_task(process.server.stopping.wait())
+    ends = {starting, stopped} if serving is None else {starting, stopped, serving}
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
     if not starting.done():
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
         return False
     starting.result()
-    return not services.lifecycle.draining
+    return not process.services.lifecycle.draining
 
 
-async def _serve(services: Services, port: int, serving: asyncio.Task[None]) -> None:
-    """Serve all routes, with a trainer beside, until a signal stops it."""
-    gc.collect()
-    gc.freeze()  # what exists now stays: no collection needs to visit it again
-    gc.set_threshold(*COLLECTIONS)
-    settings = services.settings
-    logger.info(
-        "serving %s on http://%s:%d (/docs), store %s",
-        ", ".join(services.log.replicas.states) or "no experiment",
-        settings.host,
-        port,
-        settings.store.partition("://")[0],
-    )
-    trainer = asyncio.create_task(_keep_training(settings, port, services.access))
-    await asyncio.wait({serving})
-    trainer.cancel()
-    await asyncio.gather(trainer, return_exceptions=True)
-
-
-def _listen(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def listen(settings: Settings) -> socket.socket:
+    """Return a socket that listens. Raises ConfigurationError."""
+    listener = bind(settings, shared=settings.workers != 1)
     if sys.platform == "linux":  # accepted sockets inherit it
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
     try:
-        listener.bind((settings.host, settings.port))
         listener.listen(2_048)
     except OSError as fault:
         listener.close()
-        raise ConfigurationError(
-            f"cannot listen on {settings.host}:{settings.port}: {fault.strerror}"
-        ) from fault
+        raise _deaf(settings, fault) from fault
     listener.setblocking(False)
     return listener
 
 
-async def _keep_training(settings: Settings, port: int, access: Access) -> None:
-    """Run a trainer as a child process, and start another where it dies."""
-    embedded = settings.store.startswith("sqlite")
-    if settings.trainer == "off" or (settings.trainer == "auto" and not embedded):
-        return
-    if not can_train():
-        logger.warning("no trainer runs, so policies with a net stay untrained: %s", TORCH)
-        return
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
-    command = [sys.executable, "-m", "service", "train", "--follow", "--parent", str(os.getpid())]
-    command += ["--url", f"http://{host}:{port}", "--log-level", settings.log_level]
-    # Secrets are in the environment, which only this user can read; not in `ps`.
-    environment = {**os.environ, "FORAGE_STORE": settings.store}
-    environment.pop("FORAGE_STORE_FILE", None)
-    if access.required:
-        environment["FORAGE_KEY"] = access.issue_process_key("trainer", "admin")
-        environment.pop("FORAGE_KEY_FILE", None)
-    while True:
-        # A session of its own: an interrupt at the terminal is for this process, which ends both.
-        child = await asyncio.create_subprocess_exec(
-            *command, env=environment, start_new_session=True
-        )
-        try:
-            status = await child.wait()
-        except asyncio.CancelledError:
-            child.terminate()
-            await child.wait()
-            raise
-        logger.warning("the trainer ended with status %d: starting another", status)
-        await asyncio.sleep(1.0)
+def bind(settings: Settings, *, shared: bool) -> socket.socket:
+    """Return a socket with the address of the service. Raises ConfigurationError. shared: with
+    other sockets that are bound so."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    bound = socket.socket(family)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        bound.bind((settings.host, settings.port))
+    except OSError as fault:
+        bound.close()
+        raise _deaf(settings, fault) from fault
+    return bound
+
+
+def _deaf(settings: Settings, fault: OSError) -> ConfigurationError:
+    return ConfigurationError(f"cannot listen on {settings.host}:{settings.port}: {fault.strerror}")

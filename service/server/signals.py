@@ -56,26 +56,29 @@ class Signals:
     def reload(self) -> None:
         """Read keys and changeable settings again; keep the old ones where the new are wrong."""
         self._services.access.look()
-        old = self._settings
-        try:
-            new = old.read_again()
-            if bool(new.token_keys) != bool(old.token_keys):
-                raise ConfigurationError("FORAGE_TOKEN_KEYS: set or left out, it needs a restart")
-        except ConfigurationError as fault:
-            logger.error("SIGHUP: keeping the old settings: %s", fault)
+        if (new := read_again(self._settings)) is None:
             return
-        changed = {
-            name for name in Settings.model_fields if getattr(new, name) != getattr(old, name)
-        }
         if new.token_keys:
             self._services.sealer.use(new.token_keys)
-        log_as(new.log_level, new.log_format, {*old.token_keys, *new.token_keys})
-        self._settings = new.model_copy(
-            update={name: getattr(old, name) for name in changed - CHANGEABLE}
-        )
-        logger.info("SIGHUP: settings read again, changed: %s", _names(changed & CHANGEABLE))
-        if changed - CHANGEABLE:
-            logger.warning("SIGHUP: these need a restart: %s", _names(changed - CHANGEABLE))
+        self._settings = new
+
+
+def read_again(old: Settings) -> Settings | None:
+    """Read settings again, and log by them. Return the old ones with what has changed and can; None
+    where the new are wrong."""
+    try:
+        new = old.read_again()
+        if bool(new.token_keys) != bool(old.token_keys):
+            raise ConfigurationError("FORAGE_TOKEN_KEYS: set or left out, it needs a restart")
+    except ConfigurationError as fault:
+        logger.error("SIGHUP: keeping the old settings: %s", fault)
+        return None
+    changed = {name for name in Settings.model_fields if getattr(new, name) != getattr(old, name)}
+    log_as(new.log_level, new.log_format, {*old.token_keys, *new.token_keys})
+    logger.info("SIGHUP: settings read again, changed: %s", _names(changed & CHANGEABLE))
+    if changed - CHANGEABLE:
+        logger.warning("SIGHUP: these need a restart: %s", _names(changed - CHANGEABLE))
+    return new.model_copy(update={name: getattr(old, name) for name in changed - CHANGEABLE})
 
 
 def _names(settings: set[str]) -> str:

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
-from service.errors import Damaged, Gone, StoreUnavailable
+from service.errors import Damaged, StoreUnavailable
 from service.log.log import Log
 from service.log.stores import Store
-from service.settle.marks import ShownReward
 from service.settle.settlement import Settlements
 from service.state.decisions import Decision, decode_decision
 from service.state.fold import State
@@ -14,7 +14,11 @@ from service.state.fold import State
 logger = logging.getLogger(__name__)
 
 EXPIRE_BATCH = 500
-"""Decisions of an experiment that are settled together."""
+"""Decisions of an experiment that are looked for at a time, by each process that shares in it."""
+
+BLOCK_ARMS = 100
+"""Arms of the decisions that one event settles, at most, unless one decision has more: heads learn
+them within some ten milliseconds."""
 
 
 class Expiry:
@@ -29,11 +33,11 @@ class Expiry:
         self._damaged: set[bytes] = set()
 
     async def run(self) -> None:
-        """Settle what is due, for ever, in the process that leads."""
+        """Settle what is due, for ever; processes of one log share the decisions among them."""
         while True:
             await asyncio.sleep(self._seconds)
             try:
-                while self._log.presence.leads and await self.expire_due():
+                while await self.expire_due():
                     pass
             except StoreUnavailable:
                 pass  # they wait for the log, whose committer reports it
@@ -41,34 +45,32 @@ class Expiry:
                 logger.exception("a default reward failed")
 
     async def expire_due(self) -> int:
-        """Settle decisions past `reward_by`, some of each experiment. Return how many."""
-        count = 0
+        """Settle decisions past `reward_by` that fall to this process, some of each experiment.
+        Return how many."""
+        count, presence = 0, self._log.presence
         for state in self._log.replicas.states.values():
             if state.definition.reward.default is None:
                 continue  # they stay open, for a default that is set again
-            due = await self._store.due(state.name, self._log.clock.now(state), EXPIRE_BATCH)
-            rows = [row for row in map(self._read, due) if row is not None]
-            await asyncio.gather(*(self.expire(state, row) for row in rows))  # in shared commits
+            now, most = self._log.clock.now(state), EXPIRE_BATCH * len(presence.sharers)
+            due = await self._store.due(state.name, now, most)
+            own = map(self._read, filter(presence.owns, due))
+            rows = [row for row in own if row is not None]
+            await self.expire(state, *rows)
             count += len(rows)
         return count
 
-    async def expire(self, state: State, decision: Decision) -> None:
-        """Settle the arms that have no reward yet by the default reward, or close them without one
-        where nothing can be learned of the decision any more."""
+    async def expire(self, state: State, *decisions: Decision) -> None:
+        """Settle the arms that have no reward yet by the default reward, or close decisions without
+        one of which nothing can be learned any more."""
         default = state.definition.reward.default
         if default is None:
             return
-        forgotten = state.has_forgotten(decision.schema_version)
-        default = None if forgotten else default
-        arms = [ShownReward(shown, default, n) for n, shown in enumerate(decision.shown, start=1)]
-        try:
-            settled = await self._settlements.settle(state, decision, arms, len(arms), None)
-        except Gone:
-            return  # it is being erased
-        if forgotten:
-            return
-        outcome = "expired" if settled.status == "accepted" else settled.status
-        self._settlements.count(state, decision.policy, outcome)
+        forgotten = [one for one in decisions if state.has_forgotten(one.schema_version)]
+        blocks = _blocks(one for one in decisions if not state.has_forgotten(one.schema_version))
+        await asyncio.gather(  # in shared commits
+            *(self._settlements.expire(state, block, default) for block in blocks),
+            *(self._settlements.close(state, decision) for decision in forgotten),
+        )
 
     def _read(self, payload: bytes) -> Decision | None:
         """Read a row; None for a damaged one, logged once: the others must not wait for it."""
@@ -79,3 +81,18 @@ class Expiry:
                 self._damaged.add(payload)
                 logger.error("a decision gets no default reward: %s", fault)
             return None
+
+
+def _blocks(decisions: Iterable[Decision]) -> list[list[Decision]]:
+    """Put decisions of one policy and schema together, in their order, as one event settles
+    them."""
+    found, latest = list[list[Decision]](), dict[tuple[str, int], list[Decision]]()
+    for decision in decisions:
+        key = decision.policy, decision.schema_version
+        block = latest.get(key)
+        arms = len(decision.shown)
+        if block is None or sum(len(one.shown) for one in block) + arms > BLOCK_ARMS:
+            block = latest[key] = []
+            found.append(block)
+        block.append(decision)
+    return found

@@ -16,7 +16,7 @@ from service.definition.experiment import RewardRules
 from service.errors import Conflict, Exhausted, Gone
 from service.log.stores.base import Mark
 from service.state.decisions import Shown
-from service.state.events import Corrected, Expired, Outcome, Rewarded
+from service.state.events import Corrected, Default, Outcome, Rewarded
 
 OPEN_S = 30 * 86_400.0
 """Seconds for which marks are kept longer of a decision that has arms left to settle."""
@@ -164,8 +164,8 @@ class MarkedSettlement:
     ignored: list[str] = field(default_factory=list)
     repeated: bool = False
 
-    def event(self, at: float) -> Rewarded | Corrected | Expired:
-        """Return the event that settles the arms at this time, in unix seconds."""
+    def settlement(self, at: float) -> Rewarded | Corrected | Default:
+        """Return what settles the arms at this time, in unix seconds."""
         rewarded = Rewarded(
             at=at,
             decision=self.decision,
@@ -177,7 +177,7 @@ class MarkedSettlement:
             unlogged=self.unlogged,
         )
         if self.reward_id is None:
-            return Expired(**asdict(rewarded))
+            return Default(**asdict(rewarded))
         if all(arm.was is None for arm in self.arms):
             return rewarded
         return Corrected(**asdict(rewarded))

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import compress
 from typing import Literal, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -12,14 +14,14 @@ from service.definition.reward_request import RewardRequest
 from service.errors import Conflict, Gone, Invalid, NotFound, StoreUnavailable
 from service.log.log import Log
 from service.log.stores import Store
-from service.log.stores.base import Append, Appended
+from service.log.stores.base import Append, Appended, Mark
 from service.naming import listed, quoted
 from service.security.access import Grant, expect_granted, granted
 from service.security.token import Ticket, TokenSealer
 from service.settle.marks import MarkedSettlement, ShownReward, activation_mark
 from service.settle.weighing import weigh
 from service.state.decisions import Decision, Shown, decode_decision, model_version
-from service.state.events import Activated, encode_event
+from service.state.events import Activated, Default, Expired, encode_event
 from service.state.fold import EARLIER, State
 from service.telemetry.metrics import Telemetry
 
@@ -84,8 +86,8 @@ class Settlements:
                 found = await self._log.committer.decision(ticket.experiment, ticket.id)
                 self._telemetry.lost.inc(found is None)
 
-    def count(self, state: State, policy: str, outcome: str) -> None:
-        self._telemetry.rewards.labels(state.name, policy, outcome).inc()
+    def count(self, state: State, policy: str, outcome: str, decisions: int = 1) -> None:
+        self._telemetry.rewards.labels(state.name, policy, outcome).inc(decisions)
 
     async def activate(
         self, decision: str, experiment: str | None, grant: Grant | None = None
@@ -149,20 +151,7 @@ class Settlements:
         slots: int,
         reward_id: str | None,
     ) -> Receipt:
-        made_by = model_version(source.model_version)
-        settlement = MarkedSettlement(
-            source.id,
-            source.policy,
-            source.schema_version,
-            source.reward_by,
-            source.accept_until,
-            arms,
-            len(arms) == slots,
-            reward_id,
-            state.definition.reward,
-            version=0 if made_by is None else made_by.of(source.policy),
-            unlogged=isinstance(source, Ticket) and source.unlogged,
-        )
+        settlement = _marked(state, source, arms, slots, reward_id)
         if await self._append(state, settlement):
             return Receipt("accepted")
         # Contributions to one decision take turns: of concurrent ones each commit would accept one
@@ -183,22 +172,99 @@ class Settlements:
     async def _append(self, state: State, settlement: MarkedSettlement) -> bool:
         """Append the settlement and return whether the log accepts it; otherwise the settlement
         learns from the marks that it met."""
+        met = await self._append_block(state, [settlement])
+        if met is None:
+            return True
+        settlement.learn_of(met, state.skips)
+        return False
+
+    async def _append_block(
+        self, state: State, block: Sequence[MarkedSettlement]
+    ) -> Mapping[str, Mark] | None:
+        """Append one settlement, or several defaults of one policy and schema, as one event. Return
+        the marks that it met; None: the log accepts it."""
         now = self._log.clock.now(state)
-        weigh(state, settlement)
-        event = settlement.event(now)
+        marks, replaces = dict[str, str](), dict[str, str]()
+        for one in block:
+            weigh(state, one)
+            marks |= one.marks()
+            replaces |= one.replaces
+        told = [one.settlement(now) for one in block]
+        event = told[0] if not isinstance(told[0], Default) else Expired.of(told)
         entry = Append(
             state.name,
             encode_event(event),
-            settlement.marks(),
-            settlement.replaces,
-            settlement.decision if settlement.closes else None,
-            keep_until=settlement.keep_until_at(now),
+            marks,
+            replaces,
+            [one.decision for one in block if one.closes],
+            keep_until=max(one.keep_until_at(now) for one in block),
         )
         result = await self._log.committer.append(entry, event)
-        if isinstance(result, Appended):
-            return True
-        settlement.learn_of(result.marks, state.skips)
-        return False
+        return None if isinstance(result, Appended) else result.marks
+
+    # -- default rewards -----------------------------------------------------------------------
+
+    async def expire(self, state: State, decisions: Sequence[Decision], default: float) -> None:
+        """Settle the arms of decisions of one policy and schema that have no reward yet by the
+        default reward, as one event. A decision of which the log knows more is settled alone."""
+        alone, block = list[Decision](), list(decisions)
+        while len(block) > 1:
+            settlements = [_defaulted(state, one, default) for one in block]
+            met = await self._append_block(state, settlements)
+            if met is None:
+                self.count(state, block[0].policy, "expired", len(block))
+                break
+            known = [not met.keys().isdisjoint(one.marks()) for one in settlements]
+            alone += compress(block, known)
+            block = [one for one, so in zip(block, known, strict=True) if not so]
+        else:
+            alone += block
+        await asyncio.gather(*(self._expire_alone(state, one, default) for one in alone))
+
+    async def _expire_alone(self, state: State, decision: Decision, default: float) -> None:
+        arms = _by_default(decision, default)
+        with suppress(Gone):  # it is being erased
+            receipt = await self.settle(state, decision, arms, len(arms), None)
+            outcome = "expired" if receipt.status == "accepted" else receipt.status
+            self.count(state, decision.policy, outcome)
+
+    async def close(self, state: State, decision: Decision) -> None:
+        """Settle a decision without any reward: nothing can be learned of it any more."""
+        arms = _by_default(decision, None)
+        with suppress(Gone):
+            await self.settle(state, decision, arms, len(arms), None)
+
+
+def _by_default(decision: Decision, default: float | None) -> list[ShownReward]:
+    return [ShownReward(shown, default, n) for n, shown in enumerate(decision.shown, start=1)]
+
+
+def _defaulted(state: State, decision: Decision, default: float) -> MarkedSettlement:
+    arms = _by_default(decision, default)
+    return _marked(state, decision, arms, len(arms), None)
+
+
+def _marked(
+    state: State,
+    source: Ticket | Decision,
+    arms: list[ShownReward],
+    slots: int,
+    reward_id: str | None,
+) -> MarkedSettlement:
+    made_by = model_version(source.model_version)
+    return MarkedSettlement(
+        source.id,
+        source.policy,
+        source.schema_version,
+        source.reward_by,
+        source.accept_until,
+        arms,
+        len(arms) == slots,
+        reward_id,
+        state.definition.reward,
+        version=0 if made_by is None else made_by.of(source.policy),
+        unlogged=isinstance(source, Ticket) and source.unlogged,
+    )
 
 
 def _ignored(settlement: MarkedSettlement) -> str | None:

@@ -4,7 +4,7 @@ An event is self-contained, except for `VersionStaged`, which names an artifact 
 Every record carries the number of its schema: a Forage of another schema refuses it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 from zlib import crc32
@@ -23,7 +23,7 @@ FeatureValues = dict[str, Any]
 STARTED_BY = "forage serve"
 """Author, in place of a key, where a service defines the experiments of its files as it starts."""
 
-SCHEMA = 8
+SCHEMA = 9
 """The schema of events and decision rows. Raise it with every change of either."""
 
 
@@ -185,12 +185,85 @@ class Rewarded(Learned, frozen=True, kw_only=True, tag="Rewarded"):
     """The first reward of these arms."""
 
 
-class Expired(Learned, frozen=True, kw_only=True, tag="Expired"):
-    """The wait window closed without a reward: the default reward holds."""
+class Default(Learned, frozen=True, kw_only=True, tag="Default"):
+    """The wait window of a decision closed without a reward: the default reward holds. It is a part
+    of an `Expired`, and no event of its own."""
 
     @property
     def defaulted(self) -> bool:
         return True
+
+
+class ExpiredDecision(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A decision of a block, with the members of its `Default`."""
+
+    decision: str
+    settled: list[Outcome]
+    reward_by: float
+    version: int
+
+
+class Expired(Event, frozen=True, kw_only=True, omit_defaults=True, tag="Expired"):
+    """A block of decisions of one policy whose wait windows closed: the default reward holds.
+
+    erased          first rewards of decisions that were taken out of the block since
+    erased_inline   how many of these are of arms outside the catalogue
+    """
+
+    policy: str
+    schema_version: int
+    decisions: list[ExpiredDecision]
+    erased: int = 0
+    erased_inline: int = 0
+
+    @classmethod
+    def of(cls, defaults: Sequence[Learned]) -> "Expired":
+        """Return the block of these defaults, which have policy, schema and time in common."""
+        first = defaults[0]
+        return cls(
+            at=first.at,
+            policy=first.policy,
+            schema_version=first.schema_version,
+            decisions=[
+                ExpiredDecision(one.decision, one.settled, one.reward_by, one.version)
+                for one in defaults
+            ],
+        )
+
+    @property
+    def defaults(self) -> list[Default]:
+        """What it settles, in order."""
+        return [
+            Default(
+                at=self.at,
+                decision=one.decision,
+                policy=self.policy,
+                schema_version=self.schema_version,
+                settled=one.settled,
+                version=one.version,
+                reward_by=one.reward_by,
+            )
+            for one in self.decisions
+        ]
+
+    def without(self, decisions: Collection[str]) -> "Expired | Tombstone":
+        """Return what is left once these decisions are erased."""
+        left = [one for one in self.decisions if one.decision not in decisions]
+        gone = [one for one in self.decisions if one.decision in decisions]
+        arms = [outcome for one in gone for outcome in one.settled]
+        erased = self.erased + len(arms)
+        inline = self.erased_inline + sum(outcome.inline for outcome in arms)
+        if left:
+            return msgspec.structs.replace(
+                self, decisions=left, erased=erased, erased_inline=inline
+            )
+        return Tombstone(
+            at=self.at,
+            policy=self.policy,
+            schema_version=self.schema_version,
+            rewards=erased,
+            inline=inline,
+        )
 
 
 class Corrected(Learned, frozen=True, kw_only=True, tag="Corrected"):
@@ -380,6 +453,26 @@ AnyEvent = (
     | Skipped
     | Tombstone
 )
+
+
+def settlements_of(event: AnyEvent) -> Sequence[Learned]:
+    """Return what an event settles, decision by decision."""
+    if isinstance(event, Expired):
+        return event.defaults
+    return (event,) if isinstance(event, Rewarded | Corrected) else ()
+
+
+def erased_rewards(event: Tombstone | Expired) -> tuple[int, int]:
+    """Return how many first rewards of an event were erased, and how many of these are of arms
+    outside the catalogue."""
+    if isinstance(event, Tombstone):
+        return event.rewards, event.inline
+    return event.erased, event.erased_inline
+
+
+def has_erased(event: AnyEvent) -> bool:
+    """Whether something that an event held was erased: no fold can pass it."""
+    return isinstance(event, Tombstone) or (isinstance(event, Expired) and event.erased > 0)
 
 
 class _EventRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -142,6 +142,15 @@ class Examination:
         share = rewards / np.where(by_arm > 0, by_arm, 1.0)[:, None]
         return np.asarray((rewards * (1 - share)).sum(axis=0))
 
+    @property
+    def bounds(self) -> tuple[list[float], list[float]]:
+        """The likeliest chances, and their lower bounds."""
+        return self.likely, self._lower
+
+    @bounds.setter
+    def bounds(self, bounds: tuple[list[float], list[float]]) -> None:
+        self.likely, self._lower = bounds
+
     # -- snapshots -----------------------------------------------------------------------------
 
     def dump(self) -> tuple[Meta, dict[str, Stored]]:

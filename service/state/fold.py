@@ -4,7 +4,7 @@ Live service, recovery, replicas and the trainer all call `apply`, an event at a
 A snapshot is a saved fold: `snapshot` and `restore` keep every bit.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple, TypeGuard
 from weakref import WeakSet
 
@@ -20,7 +20,7 @@ from service.definition.experiment import FALLBACK, Definition
 from service.errors import Damaged, FoldedBeforeSkipped, Invalid, LogGap
 from service.features.attributes import fitting
 from service.features.columns import base_meanings, places, taken, unknown, view_meanings
-from service.features.row import RowLayout
+from service.features.row import Row, RowLayout
 from service.features.schema import Array, Schema
 from service.state import codec
 from service.state.artifacts import SNAPSHOT_SCHEMA
@@ -36,6 +36,7 @@ from service.state.events import (
     BudgetMoved,
     ChangeDetected,
     ChangingEvent,
+    Corrected,
     Erased,
     ExperimentDefined,
     ExperimentDeleted,
@@ -57,6 +58,8 @@ from service.state.events import (
     VersionActivated,
     VersionRejected,
     VersionStaged,
+    has_erased,
+    settlements_of,
 )
 from service.state.examination import Examination
 from service.state.exposure import Exposure
@@ -81,6 +84,17 @@ EARLIER = 16
 
 NO_INLINE: Mapping[str, Mapping[str, object]] = {}
 """Values of arms outside the catalogue, where there are none."""
+
+
+class ErasedParts(NamedTuple):
+    """What erasures have taken out of a log.
+
+    positions   of events that lost some or all of what they held
+    decisions   that were erased
+    """
+
+    positions: Set[int] = frozenset()
+    decisions: Set[str] = frozenset()
 
 
 class Earlier(NamedTuple):
@@ -110,6 +124,7 @@ class State:
     skips        positions of events that were passed over
     erased_keys  ids of erased decisions that stood for an Idempotency-Key; none is used again
     log_time     the largest `at` of an event, unix seconds
+    reshaped     position of the last event that changed more than `moving` tells
     earlier      base vectors of earlier schemas, by their version
     first_at     `at` of the first event, by which a log is told from another one
     first_schema  schema version of the first definition since the experiment was last deleted;
@@ -123,7 +138,7 @@ class State:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.position = 0
+        self.position = self.reshaped = 0
         self.log_time = 0.0
         self.revision = 0
         self.schema_version = self.first_schema = 0
@@ -167,13 +182,13 @@ class State:
         the state may hold a part of the event: only a replay can go on.
         """
         self._expect_next(position)
-        if isinstance(event, Tombstone):
+        if has_erased(event):
             raise _erased(self.name, position)
         if isinstance(event, Skipped):
             self._skip(position, event.position)
         elif isinstance(event, LogTruncated | Exposed | Leased | BudgetMoved):
             self._note(position, event)
-        elif not isinstance(event, Activated | Imported):  # marks hold what was shown
+        elif not isinstance(event, Activated | Imported | Tombstone):  # marks hold what was shown
             if isinstance(event, Erased):
                 self.erased_keys.update(event.keyed)
             self._change(position, event, version)
@@ -181,11 +196,13 @@ class State:
             self.first_at = event.at
         self.changelog.note(position, event, self._serving)
         self.position = position
+        if not isinstance(event, Learned | Expired | Exposed | Leased | Activated | Imported):
+            self.reshaped = position
         self.log_time = max(self.log_time, event.at)
 
     @property
     def longest_run(self) -> int:
-        """Most events that are folded at once, for about a millisecond."""
+        """Most settlements that are folded at once, for about a millisecond."""
         each = all(learner.learns_runs for learner in self._all_learners)
         return LONGEST_RUN if each else LONGEST_SLOW_RUN
 
@@ -194,19 +211,20 @@ class State:
         return (
             isinstance(event, Rewarded | Expired)
             and not self.deleted
+            and not has_erased(event)
             and self.examination is None
             and event.schema_version == self.schema_version
-            and all(self.schema.layout.holds(one.row) for one in event.settled)
+            and all(self.schema.layout.holds(row) for row in rows_of(event))
         )
 
-    def apply_run(self, position: int, events: Sequence[Learned]) -> None:
+    def apply_run(self, position: int, events: Sequence[Rewarded | Expired]) -> None:
         """Fold events that this state `runs_with`, and that follow each other from a position on,
         with the bits of `apply` one by one. Raises LogGap as `apply`."""
         self._expect_next(position)
-        for event in events:
-            self._tally(event)
+        told = [settlements_of(event) for event in events]
+        self._tally_run([one for settlements in told for one in settlements])
         for learner in self._all_learners:
-            learner.fold_run(position, events)
+            learner.fold_run(position, told)
         if position == 1:
             self.first_at = events[0].at
         self.position = position + len(events) - 1
@@ -246,28 +264,26 @@ class State:
         return learner
 
     def catch_up(
-        self,
-        learner: Learner,
-        version: Version,
-        position: int,
-        event: AnyEvent,
-        gone: Container[int],
+        self, learner: Learner, version: Version, position: int, event: AnyEvent, gone: ErasedParts
     ) -> None:
         """Fold an event that the state already holds into a version that is not staged yet.
 
-        gone   positions whose events were erased before it is staged: no process folds them into
-               it, whether it reads the event or the tombstone
+        gone   what was erased before it is staged: no process folds that into it, whether it reads
+               the event or what the erasure has left of it
 
-        Raises LogGap where the event has been erased since.
+        Raises LogGap where some of the event has been erased since.
         """
-        if position in gone or position in self.skips:
-            pass
-        elif isinstance(event, Tombstone):
+        if position in self.skips:
+            return
+        if has_erased(event) and position not in gone.positions:
             raise _erased(self.name, position)
-        elif isinstance(event, Learned) and self.knows(event.schema_version):
-            outcomes = learner.outcomes(self.present(event), position)
-            for decision, batch in version.in_order(event, outcomes):
-                version.fold(position, decision, batch)
+        if isinstance(event, Rewarded | Expired | Corrected) and self.knows(event.schema_version):
+            settlements = [
+                self.present(one)
+                for one in settlements_of(event)
+                if one.decision not in gone.decisions
+            ]
+            version.fold(position, version.in_order(learner.told(settlements, position)))
         elif is_change_of(event, learner):
             version.drop(self.present_columns(event), event.since, position)
         elif isinstance(event, Erased):
@@ -288,7 +304,7 @@ class State:
                 self._revise(position, event)
             case _ if self.deleted:
                 pass  # written before the committer saw the deletion
-            case Learned():
+            case Rewarded() | Expired() | Corrected():
                 self._settle(position, event)
             case VersionStaged():
                 self.stage(position, event, version)
@@ -533,6 +549,17 @@ class State:
         self.selections.clear()
 
     @property
+    def deciding(self) -> dict[str, Learner]:
+        """The policies that can decide, and the fallback that is built in."""
+        built_in = {} if self.built_in is None else {FALLBACK: self.built_in}
+        return {**self.learners, **built_in}
+
+    @property
+    def counts_settled(self) -> bool:
+        """Whether a decision reads how often rewards of arms have settled."""
+        return not self.deleted and self.rulebook.counts_settled
+
+    @property
     def fallback(self) -> Decider:
         """What decides where a policy cannot."""
         if self.built_in is not None:
@@ -610,14 +637,14 @@ class State:
         book = rulebook or self.rulebook
         return book.rule(candidates, values, self.newness, situation, inline)
 
-    def _settle(self, position: int, event: Learned) -> None:
+    def _settle(self, position: int, event: Rewarded | Expired | Corrected) -> None:
         if not self.knows(event.schema_version):
             return
-        event = self.present(event)
-        self._tally(event)
+        settlements = [self.present(one) for one in settlements_of(event)]
+        for one in settlements:
+            self._tally(one)
         for learner in self._all_learners:
-            if learner.learns_from(event.policy):
-                learner.fold(position, event)
+            learner.fold(position, settlements)
 
     def _tally(self, event: Learned) -> None:
         """Count the outcomes of an event in all sums beside the heads."""
@@ -630,6 +657,26 @@ class State:
                 by_arm.move(outcome, self.arms)
                 self.versions.settle(event.policy, event.version, outcome)
             self.newness.settle(outcome, self.arms)
+
+    def _tally_run(self, settlements: Sequence[Learned]) -> None:
+        """Count first outcomes as `_tally` does: what adds up in one sum in its order."""
+        by_policy = dict[str, list[Outcome]]()
+        by_version = dict[tuple[str, int], list[float]]()
+        for one in settlements:
+            by_policy.setdefault(one.policy, []).extend(one.settled)
+            rewards = by_version.setdefault((one.policy, one.version), [])
+            rewards.extend(outcome.reward for outcome in one.settled)
+            for outcome in one.settled:
+                self.newness.settle(outcome, self.arms)
+        for policy, found in by_policy.items():
+            tally, by_arm = self.reward_sums.get(policy), self.arm_reward_sums.get(policy)
+            if tally is not None and by_arm is not None:
+                tally.add([outcome.reward for outcome in found])
+                for outcome in found:
+                    by_arm.move(outcome, self.arms)
+        for (policy, version), rewards in by_version.items():
+            if policy in self.reward_sums:
+                self.versions.add(policy, version, rewards)
 
     def _examine(self, examination: Examination, outcome: Outcome) -> None:
         scaled = self.definition.reward.scaled
@@ -687,19 +734,20 @@ class State:
         """Save the fold."""
         return self.capture()()
 
-    def capture(self, digest: str = "") -> Callable[[], Snapshot]:
+    def capture(self, digest: str = "", *, learning: bool = True) -> Callable[[], Snapshot]:
         """Return a function that makes a snapshot of the present state, in a thread while the fold
-        goes on. digest: of the last event."""
+        goes on. digest: of the last event; learning: with what no decision reads."""
         arrays: dict[str, Stored] = {}
         learners = {}
         for index, (name, learner) in enumerate(self.folded.items()):
-            learners[name], own = learner.dump()
+            learners[name], own = learner.dump(learning=learning)
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
         built_in: Meta | None = None
         if self.built_in is not None:
-            built_in, own = self.built_in.dump()
+            built_in, own = self.built_in.dump(learning=learning)
             arrays |= {f"{FALLBACK}.{key}": array for key, array in own.items()}
-        for index, by_arm in enumerate(self.arm_reward_sums.values()):
+        by_arms = self.arm_reward_sums.values() if learning else ()
+        for index, by_arm in enumerate(by_arms):
             arrays |= {f"arms.{index}.{key}": array for key, array in by_arm.arrays().items()}
         for version, earlier in self.earlier.items():
             arrays[f"earlier.{version}"] = earlier.columns
@@ -733,8 +781,8 @@ class State:
             "arms": dict(self.arms),
             "attributes": dict(self.attributes),
             **self.newness.members(),
-            **self.changelog.members(),
-            **self.versions.members(),
+            **(self.changelog if learning else ChangeLog()).members(),
+            **(self.versions if learning else VersionRegistry()).members(),
         }
         own = {name: array.copy(order="K") for name, array in arrays.items()}
 
@@ -771,10 +819,11 @@ class State:
             for index, (name, told) in enumerate(meta["learners"].items()):
                 state.folded[name].load(told, part(arrays, f"{index}."))
             for index, name in enumerate(state.learners):
-                by_arm = part(arrays, f"arms.{index}.")
-                state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
+                if by_arm := part(arrays, f"arms.{index}."):
+                    state.arm_reward_sums[name] = ArmRewardSums.restore(by_arm)
         state.reward_sums = {name: RewardTotals(**tally) for name, tally in meta["tallies"].items()}
-        state.position, state.revision = meta["position"], meta["revision"]
+        state.position = state.reshaped = meta["position"]
+        state.revision = meta["revision"]
         state.schema_version, state.first_schema = meta["schema_version"], meta["first_schema"]
         layouts = part(arrays, "layouts.")
         state.earlier = {
@@ -790,6 +839,12 @@ class State:
             own = part(arrays, "examination.")
             state.examination = Examination.restore(meta["examination"], own)
         return state
+
+
+def rows_of(event: Rewarded | Expired) -> Iterator[Row]:
+    """Yield the base vectors of an event."""
+    parts = event.decisions if isinstance(event, Expired) else (event,)
+    return (one.row for part in parts for one in part.settled)
 
 
 def _changed(values: FeatureValues, changes: FeatureValues) -> FeatureValues:

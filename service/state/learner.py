@@ -1,10 +1,11 @@
 """A policy at work: its versions, which score and learn."""
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import ceil, isfinite
 
 import msgspec
@@ -22,7 +23,7 @@ from service.bandits.order import DecisionOrder
 from service.bandits.reward_scale import RewardScale
 from service.bandits.settings import MOST_TRIES
 from service.bandits.training_set import TrainingSet
-from service.bandits.version import WARM_UP, Version
+from service.bandits.version import WARM_UP, Taught, Version
 from service.definition.experiment import Definition
 from service.errors import NotPositiveDefinite
 from service.features.row import Row
@@ -280,9 +281,10 @@ class Learner:
     def outcomes(self, event: Learned, position: int | None = None) -> list[Outcome]:
         """Return what this policy learns from an event. An arm outside the catalogue gets no head
         of its own. position: as `learns_from` takes it."""
-        if not self.learns_from(event.policy, position):
-            return []
-        found = event.settled
+        return self._own(event.settled) if self.learns_from(event.policy, position) else []
+
+    def _own(self, found: list[Outcome]) -> list[Outcome]:
+        """Return what it learns of the outcomes of a policy that it learns from."""
         if not (self.policy.per_arm and any(one.inline for one in found)):
             return found
         head = self.policy.head
@@ -290,25 +292,36 @@ class Learner:
             return [one for one in found if not one.inline]
         return [_outside(one) if one.inline else one for one in found]
 
-    def fold(self, position: int, event: Learned) -> None:
-        """Learn an event of a policy that this one `learns_from`."""
-        found = self.outcomes(event)
-        for one in found:
-            if one.was is None:
-                self.rewards += 1
-                self._count_try(one)
+    def told(self, settlements: Iterable[Learned], position: int | None = None) -> list[Taught]:
+        """Return settlements that this policy learns from, with what it learns. position: as
+        `learns_from` takes it."""
+        return [
+            (one, self.outcomes(one, position))
+            for one in settlements
+            if self.learns_from(one.policy, position)
+        ]
+
+    def fold(self, position: int, settlements: Sequence[Learned]) -> None:
+        """Learn what one event settles."""
+        told = self.told(settlements)
+        if not told:
+            return
+        for _, found in told:
+            self._count(found)
         if not self.settings.learning:
             return
         if self.challenger is not None and self._compares:
-            self._compare(self.challenger, event.decision, found)
+            for one, found in told:
+                self._compare(self.challenger, one.decision, found)
         view = self.view
         for version in self._versions:
-            for decision, batch in version.in_order(event, found):
-                # A head that is no number learns nothing any more.
-                with suppress(NotPositiveDefinite, FloatingPointError):
-                    if self.detector and version is self.active:
+            batches = version.in_order(told)
+            # A head that is no number learns nothing any more.
+            with suppress(NotPositiveDefinite, FloatingPointError):
+                if self.detector and version is self.active:
+                    for _, batch in batches:
                         self._watch(self.detector, position, batch)
-                    version.fold(position, decision, batch)
+                version.fold(position, batches)
         if self.detector and self.view is not view:  # its sums are in units of the old scaling
             self.detector = self._new_detector()
 
@@ -318,28 +331,30 @@ class Learner:
         watched = self.detector is not None or self.challenger is not None
         return not watched and self.active.learns_runs
 
-    def fold_run(self, position: int, events: Sequence[Learned]) -> None:
-        """Learn first rewards and defaults that follow each other from a position on, with the bits
-        of `fold` one by one."""
-        mine = [
-            (place, event)
-            for place, event in enumerate(events, position)
-            if self.learns_from(event.policy)
-        ]
+    def fold_run(self, position: int, events: Sequence[Sequence[Learned]]) -> None:
+        """Learn first rewards and defaults of events that follow each other from a position on,
+        with the bits of `fold` one by one."""
         if not self.learns_runs:
-            for place, event in mine:
-                self.fold(place, event)
+            for place, settlements in enumerate(events, position):
+                self.fold(place, settlements)
             return
         keys, found = list[str](), list[Outcome]()
-        for _, event in mine:
-            own = self.outcomes(event)
-            found += own
-            keys += [event.decision] * len(own)
-        self.rewards += len(found)
-        for one in found:
-            self._count_try(one)
+        policies = {one.policy for settlements in events for one in settlements[:1]}
+        taught = {policy for policy in policies if self.learns_from(policy)}
+        for one in chain.from_iterable(events):
+            if one.policy in taught:
+                own = self._own(one.settled)
+                found += own
+                keys += [one.decision] * len(own)
+        self._count(found)
         if self.settings.learning:
             self.active.fold_run(keys, found)
+
+    def _count(self, found: Sequence[Outcome]) -> None:
+        for one in found:
+            if one.was is None:
+                self.rewards += 1
+                self._count_try(one)
 
     def _count_try(self, outcome: Outcome) -> None:
         tries = self.tries.get(outcome.arm, 0)
@@ -481,9 +496,12 @@ class Learner:
 
     # -- snapshots -----------------------------------------------------------------------------
 
-    def describe(self, version: Version) -> tuple[Meta, dict[str, Stored]]:
-        """Meta and arrays of a version, as snapshots and artifacts hold them."""
-        meta, arrays = version.describe()
+    def describe(
+        self, version: Version, *, learning: bool = True
+    ) -> tuple[Meta, dict[str, Stored]]:
+        """Meta and arrays of a version, as snapshots and artifacts hold them. learning: with what
+        no decision reads."""
+        meta, arrays = version.describe(learning=learning)
         return {**meta, "born": self.born}, arrays
 
     def restored(self, meta: Meta, arrays: Mapping[str, Stored]) -> Version:
@@ -501,19 +519,19 @@ class Learner:
         version.restore(meta, arrays)
         return version
 
-    def dump(self) -> tuple[Meta, dict[str, Stored]]:
-        """All that the fold has changed."""
-        meta, arrays = self.describe(self.active)
+    def dump(self, *, learning: bool = True) -> tuple[Meta, dict[str, Stored]]:
+        """All that the fold has changed. learning: with what no decision reads."""
+        meta, arrays = self.describe(self.active, learning=learning)
         meta["challenger"] = None
         if (challenger := self.challenger) is not None:
-            told, own = self.describe(challenger.version)
+            told, own = self.describe(challenger.version, learning=learning)
             meta["challenger"] = {
                 **told,
                 "trained": challenger.trained,
                 "seen": asdict(challenger.seen),
             }
             arrays |= {f"challenger.{name}": array for name, array in own.items()}
-        if self.detector:
+        if self.detector and learning:
             arrays |= {f"detector.{k}": array for k, array in self.detector.arrays().items()}
         arrays["tried"] = pack_names(self.tries)
         arrays["tries"] = np.array(list(self.tries.values()), np.uint8)
@@ -526,7 +544,7 @@ class Learner:
             "retrain": self.retrain,
             "numbered": self.numbered,
             "trained_on": self.trained_on,
-            "history": self.history,
+            "history": self.history if learning else [],
             "turns": self.turns,
         }, arrays
 
@@ -544,8 +562,25 @@ class Learner:
             version = self.restored(told, part(arrays, "challenger."))
             seen = GateSums(**told["seen"])
             self.challenger = Challenger(version, told["trained"], seen)
-        if self.detector:
-            self.detector.restore(part(arrays, "detector."))
+        if self.detector and (own := part(arrays, "detector.")):
+            self.detector.restore(own)
+
+    # -- what deciders are told ----------------------------------------------------------------
+
+    def moving(self) -> tuple[list[Meta], dict[str, Stored]]:
+        """Return what settlements move of what a decision reads, but tries."""
+        versions, arrays = list[Meta](), dict[str, Stored]()
+        for number, version in enumerate(self._versions):
+            meta, own = version.moving()
+            versions.append(meta)
+            arrays |= {f"{number}.{name}": array for name, array in own.items()}
+        return versions, arrays
+
+    def move(self, versions: Sequence[Meta], arrays: Mapping[str, Stored]) -> None:
+        """Do the inverse of `moving`, bit for bit. Raises KeyError or ValueError where it is of
+        other versions."""
+        for number, (version, meta) in enumerate(zip(self._versions, versions, strict=True)):
+            version.move(meta, part(arrays, f"{number}."))
 
 
 def _outside(one: Outcome) -> Outcome:

@@ -1,7 +1,7 @@
 """Sums of settled rewards: of a policy, and of each arm that it showed."""
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
 
@@ -38,6 +38,17 @@ class RewardTotals:
         self.squares += reward * reward - was * was
         if not isfinite(self.squares):
             raise OverflowError(f"a reward of {reward:g} is too large to be counted")
+
+    def add(self, rewards: Sequence[float]) -> None:
+        """Count first rewards, as `move` does one after the other."""
+        total, squares = self.total, self.squares
+        for reward in rewards:
+            total += reward
+            squares += reward * reward
+        if not isfinite(squares):
+            raise OverflowError("a reward is too large to be counted")
+        self.count += len(rewards)
+        self.total, self.squares = total, squares
 
 
 def counted(outcome: Outcome) -> int:

@@ -75,6 +75,9 @@ class RuleBook:
         self._read = sorted(read & types.context.keys())
         self._timed = [rule.declared for rule in self._rules if rule.timed]
         self._new = [rule for rule in self._rules if rule.newness is not None]
+        self.counts_settled = any(
+            rule.newness is not None and rule.newness.fewer_than is not None for rule in self._rules
+        )
         self._known = WeakSet[ArmColumns]()
 
     def faults(self, arms: Mapping[str, Mapping[str, object]]) -> Iterator[tuple[str, str]]:

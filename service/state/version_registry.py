@@ -4,7 +4,7 @@ It is part of the fold. A version is entered where it is staged, and stays until
 its policy have followed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -129,10 +129,17 @@ class VersionRegistry:
 
     def settle(self, policy: str, version: int, outcome: Outcome) -> None:
         """Add a reward to what the version earned that made the decision."""
-        for each in reversed(self.by_policy.get(policy, [])):
-            if each.number == version:
-                each.earned.move(outcome)
-                return
+        if (found := self._find(policy, version)) is not None:
+            found.earned.move(outcome)
+
+    def add(self, policy: str, version: int, rewards: Sequence[float]) -> None:
+        """Add first rewards as `settle` does one after the other."""
+        if (found := self._find(policy, version)) is not None:
+            found.earned.add(rewards)
+
+    def _find(self, policy: str, version: int) -> RegisteredVersion | None:
+        found = (one for one in reversed(self.by_policy.get(policy, [])) if one.number == version)
+        return next(found, None)
 
     def _retire(self, policy: str, now: Instant) -> None:
         for each in self.by_policy[policy]:

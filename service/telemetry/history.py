@@ -14,14 +14,14 @@ import numpy.typing as npt
 
 from service.clock import SYSTEM, Clock
 from service.state.fold import State
-from service.telemetry.metrics import Telemetry
+from service.telemetry.metrics import DecisionStatistics, Statistics, Telemetry
 
 Array = npt.NDArray[np.float64]
 
 SAMPLE_COLUMNS = ("at", "count", "total", "squares", "decisions", "propensity", "entropy", "share")
 """Columns of a sample. at: unix seconds; count, total, squares: of the settled rewards since the
-policy was defined; decisions: of this process; propensity, entropy: running means, NaN before the
-first decision; share: of the traffic that names no policy."""
+policy was defined; decisions: of this service since its start; propensity, entropy: running means,
+NaN before the first decision; share: of the traffic that names no policy."""
 
 STEPS = {5: 720, 300: 2_016}
 """Seconds between two samples, and how many are kept: an hour, and a week."""
@@ -54,10 +54,10 @@ class History:
 
     async def run(self) -> None:
         while True:
-            self.sample(self._clock.time())
+            self.sample(self._clock.time(), await self._telemetry.statistics())
             await asyncio.sleep(min(STEPS) - self._clock.time() % min(STEPS))
 
-    def sample(self, at: float) -> None:
+    def sample(self, at: float, decided: Statistics) -> None:
         """Write down the present, in each series whose step has passed."""
         states = self._states()
         for key in [*self._series]:
@@ -68,10 +68,12 @@ class History:
                 del self._series[key]  # it is gone, or another of the same name
         for name, state in states.items():
             for policy in state.learners:
-                self._write(at, (name, policy), state, state.traffic.chance(policy))
+                self._write(at, (name, policy), state, decided.get((name, policy)))
 
-    def _write(self, at: float, key: tuple[str, str], state: State, share: float) -> None:
-        tally, watch = state.reward_sums[key[1]], self._telemetry.decision_statistics.get(key)
+    def _write(
+        self, at: float, key: tuple[str, str], state: State, watch: DecisionStatistics | None
+    ) -> None:
+        tally, share = state.reward_sums[key[1]], state.traffic.chance(key[1])
         series = self._series.get(key)
         if series is None:
             if len(self._series) >= MOST_POLICIES:

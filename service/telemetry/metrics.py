@@ -6,10 +6,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
+from operator import itemgetter
 from platform import python_version
 from time import time
 from typing import Generic, TypeVar
 
+import msgspec
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -23,8 +25,17 @@ from prometheus_client.registry import Collector
 
 from service import __version__
 from service.clock import SYSTEM, Clock
+from service.errors import StoreUnavailable
 from service.telemetry.drift import Drift
 from service.telemetry.rollout_samples import RolloutSamples
+from service.telemetry.siblings import (
+    Sampled,
+    Siblings,
+    Subject,
+    no_siblings,
+    sampled,
+    together,
+)
 
 BUCKET_SECONDS = (
     0.00025,
@@ -54,7 +65,7 @@ SMOOTHING = 0.01
 
 @dataclass(slots=True)
 class DecisionStatistics:
-    """Spread of one policy's decisions since the start of the process.
+    """Spread of one policy's decisions since the start of the process, or of its service.
 
     propensity, entropy   running means, of the shown arm and of the choice in nats
     minimum               smallest propensity of a shown arm
@@ -66,6 +77,54 @@ class DecisionStatistics:
     entropy: float = 0.0
     minimum: float = 1.0
     recent: "deque[Recent]" = field(default_factory=lambda: deque(maxlen=RECENT_DECISIONS))
+
+    def plus(self, other: "DecisionStatistics") -> "DecisionStatistics":
+        """Return the statistics of two workers together."""
+        count = self.count + other.count
+        weight = other.count / max(count, 1)
+        return DecisionStatistics(
+            count,
+            self.propensity + weight * (other.propensity - self.propensity),
+            self.entropy + weight * (other.entropy - self.entropy),
+            min(self.minimum, other.minimum),
+            deque(sorted([*self.recent, *other.recent], key=itemgetter(1)), RECENT_DECISIONS),
+        )
+
+
+Statistics = dict[tuple[str, str], DecisionStatistics]
+"""Statistics of decisions by experiment and policy."""
+
+_Spread = tuple[tuple[str, str], int, float, float, float, list[Recent]]
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Sampled]).decode
+_decode_spreads = msgspec.msgpack.Decoder(list[_Spread]).decode
+
+
+def _encode_statistics(statistics: Statistics) -> bytes:
+    return _encode(
+        [
+            (key, one.count, one.propensity, one.entropy, one.minimum, list(one.recent))
+            for key, one in statistics.items()
+        ]
+    )
+
+
+def add_up(workers: Iterable[bytes]) -> Statistics:
+    """Return the statistics of several workers together, by their answers."""
+    found: Statistics = {}
+    for worker in workers:
+        for key, decisions, propensity, entropy, minimum, recent in _decode_spreads(worker):
+            last = deque(recent, RECENT_DECISIONS)
+            own = DecisionStatistics(decisions, propensity, entropy, minimum, last)
+            found[key] = found[key].plus(own) if key in found else own
+    return found
+
+
+def left_of(about: Subject, several: Iterable[bytes]) -> bytes:
+    """Return what workers that have ended leave to their service, by their last answers."""
+    if about == "decisions":
+        return _encode_statistics(add_up(several))
+    return _encode([each for each in together(map(_decode, several)) if each.lasts])
 
 
 class Count:
@@ -171,11 +230,18 @@ class Labelled(Collector, Generic[Series]):
 
 
 class Telemetry:
-    """Counters and histograms of requests, and readings of state taken when scraped."""
+    """Counters and histograms of requests, and readings of state taken when scraped.
+
+    registry   what each worker of a service has of its own
+    states     what is the same in each worker
+    siblings   asks all workers of the service, this one among them
+    """
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self.clock = clock
         self.registry = registry = CollectorRegistry()
+        self.states = CollectorRegistry()
+        self.siblings: Siblings = no_siblings
         ProcessCollector(registry=registry)
         Info("forage_build", "1, with the version of this process.", registry=registry).info(
             {"version": __version__, "python": python_version()}
@@ -342,12 +408,60 @@ class Telemetry:
         self.drift.forget_others(served)
         self.rollout_samples.forget_others(served)
 
-    def expose(self, served: Served) -> bytes:
-        """Return all metrics as text. Requests that were under way at a deletion have counted
-        since: forget all but these experiments and policies first."""
+    async def expose(self, served: Served) -> bytes:
+        """Return all metrics of the service as text. Requests that were under way at a deletion
+        have counted since: forget all but these experiments and policies first."""
         self.forget_others(served)
-        return generate_latest(self.registry)
+        try:
+            workers = [_served(_decode(each), served) for each in await self.siblings("metrics")]
+        except TimeoutError:
+            raise StoreUnavailable("the workers do not say what they have counted") from None
+        own = _Together(self.registry, workers) if workers else self.registry
+        return generate_latest(own) + generate_latest(self.states)
+
+    def answer(self, about: Subject, served: Served) -> bytes:
+        """Return what this worker has counted, for a sibling."""
+        self.forget_others(served)
+        if about == "decisions":
+            return _encode_statistics(self.decision_statistics)
+        return _encode(sampled(self.registry.collect()))
+
+    async def statistics(self) -> Statistics:
+        """Return the statistics of the decisions of all workers."""
+        try:
+            workers = await self.siblings("decisions")
+        except TimeoutError:
+            workers = []
+        return add_up(workers) if workers else self.decision_statistics
 
     def snapshot_age(self, experiment: str) -> float | None:
         taken = self.snapshots.get(experiment)
         return None if taken is None else self.clock.time() - taken
+
+
+class _Together(Collector):
+    """Metrics of a service by those of its workers. own: of one of them, for what they say."""
+
+    def __init__(self, own: Collector, workers: list[list[Sampled]]) -> None:
+        self._own, self._workers = own, workers
+
+    def collect(self) -> Iterable[Metric]:
+        found = {each.name: each for each in together(self._workers)}
+        for metric in self._own.collect():
+            whole = Metric(metric.name, metric.documentation, metric.type)
+            for name, labels, value in found[metric.name].samples:
+                whole.add_sample(name, labels, value)
+            yield whole
+
+
+def _served(metrics: Sequence[Sampled], served: Served) -> list[Sampled]:
+    """Leave out the samples of experiments and policies that are gone."""
+
+    def is_served(labels: Mapping[str, str]) -> bool:
+        name, policy = labels.get("experiment"), labels.get("policy")
+        return name is None or (name in served and (policy is None or policy in served[name]))
+
+    return [
+        Sampled(each.name, each.lasts, [one for one in each.samples if is_served(one[1])])
+        for each in metrics
+    ]

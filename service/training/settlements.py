@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from service.bandits.memory import Memory
-from service.bandits.order import Batch, DecisionOrder
+from service.bandits.order import Batch, DecisionOrder, Settlement
 from service.bandits.training_set import TrainingSet
 from service.errors import StoreUnavailable
 from service.log.replay import replay
@@ -11,12 +11,16 @@ from service.log.stores import Store
 from service.state.events import (
     AnyEvent,
     ChangeDetected,
+    Corrected,
     Erased,
     ExperimentDefined,
-    Learned,
+    Expired,
     Outcome,
     PolicyReset,
+    Rewarded,
     Tombstone,
+    erased_rewards,
+    settlements_of,
 )
 from service.state.fold import State, is_change_of
 from service.state.learner import Learner
@@ -71,28 +75,42 @@ def _take(
         training.memory.forget(event.decisions)
         if training.order is not None:
             training.order.forget(event.decisions)
-    elif not isinstance(event, Learned | Tombstone) or not state.knows(event.schema_version):
+    elif not isinstance(event, Tombstone | Rewarded | Expired | Corrected):
         pass
-    elif isinstance(event, Learned):
-        found = learner.outcomes(state.present(event), position)
+    elif state.knows(event.schema_version):
+        _learn(training, position, event, state, learner)
+
+
+def _learn(
+    training: TrainingSet,
+    position: int,
+    event: Tombstone | Rewarded | Expired | Corrected,
+    state: State,
+    learner: Learner,
+) -> None:
+    """Take what an event settles, and count what of it was erased."""
+    if isinstance(event, Tombstone | Expired) and learner.learns_from(event.policy, position):
+        rewards, inline = erased_rewards(event)
+        training.rewards += rewards - (inline if learner.policy.per_arm else 0)
+    settlements = [state.present(one) for one in settlements_of(event)]
+    for settlement, found in learner.told(settlements, position):
         fresh = sum(one.was is None for one in found)
         training.rewards += fresh
-        training.left_out += fresh if event.decision in training.without else 0
-        for decision, batch in _in_order(training, event, found, learner.settings.window):
+        training.left_out += fresh if settlement.decision in training.without else 0
+        for decision, batch in _in_order(training, settlement, found, learner.settings.window):
             if decision not in training.without:
                 _remember(training.memory, position, decision, batch)
-    elif learner.learns_from(event.policy, position):
-        unseen = event.inline if learner.policy.per_arm else 0
-        training.rewards += event.rewards - unseen
+    if training.memory.overfull:
+        training.memory.trim()
 
 
 def _in_order(
-    training: TrainingSet, event: Learned, found: list[Outcome], window: int | None
+    training: TrainingSet, settlement: Settlement, found: list[Outcome], window: int | None
 ) -> list[Batch]:
     """Order settlements as `Version.in_order` does."""
     if training.order is None:
-        return [(event.decision, found)]
-    anew, batches = training.order.take(event, found)
+        return [(settlement.decision, found)]
+    anew, batches = training.order.take(settlement, found)
     if anew:
         training.memory = Memory(training.memory.rows.layout, window)
     return batches
@@ -104,5 +122,3 @@ def _remember(memory: Memory, position: int, key: str, found: list[Outcome]) -> 
             memory.add(position, key, outcome)
         elif memory.holds(key, outcome.arm):
             memory.revise(key, outcome.arm, outcome.learned, outcome.weight)
-    if memory.overfull:
-        memory.trim()

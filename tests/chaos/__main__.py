@@ -16,6 +16,7 @@ from typing import Any, Final
 from tests.chaos.campaigns import embedded, on_postgres, on_redis
 from tests.chaos.disk import disk_full
 from tests.chaos.report import summary, table
+from tests.chaos.workers import WORKERS_CAMPAIGNS
 
 CAMPAIGNS: Final = {
     "sqlite": (embedded, 0.25),
@@ -54,6 +55,12 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="no store loses its end, is emptied or replaced",
     )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="of one service, of which one is killed every 5 s, in place of all other faults (1)",
+    )
     parser.add_argument("--seed", type=int, help="of what is killed when (random)")
     parser.add_argument("--out", type=Path, default=Path("out/chaos.json"), help="the summary")
     parser.add_argument("--only", choices=[*CAMPAIGNS, "disk"], help="one campaign instead of all")
@@ -66,6 +73,16 @@ async def _run(folder: Path, options: argparse.Namespace, seed: int) -> dict[str
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     rng, results, disk, wrong = Random(seed), [], "not asked for", list[str]()
+    if options.workers > 1:
+        for name, campaign in WORKERS_CAMPAIGNS.items():
+            if options.only in (None, name):
+                seconds = options.seconds / (1 if options.only else len(WORKERS_CAMPAIGNS))
+                _say(f"{name}: {seconds:.0f} s with {options.workers} workers")
+                made = _folder(folder, name)
+                results.append(await campaign(made, seconds, options.workers, rng))
+        found = summary(results, disk, wrong, seed)
+        _say(table(results, found))
+        return found
     for name, (run, share) in CAMPAIGNS.items():
         if options.only in (None, name):
             seconds = max(options.seconds - OVERHEAD_S, 5.0) * (1 if options.only else share)

@@ -49,6 +49,7 @@ class Result:
     shim_because       why no power is lost; empty where it is
     stops              ends after a SIGTERM, with status 0 and in time
     losses             of the log's end, by what took it
+    cut_off            requests that failed, as their worker was killed
     gone               acknowledged rewards and decisions that went with it, as the log tells
     recoveries         seconds from the end of a loss until all were ready again, without kills
     """
@@ -59,6 +60,7 @@ class Result:
     kills: Counter[str] = field(default_factory=Counter)
     losses: Counter[str] = field(default_factory=Counter)
     gone: int = 0
+    cut_off: int = 0
     recoveries: list[float] = field(default_factory=list)
     stops: int = 0
     slowest_stop_seconds: float = 0.0
@@ -102,10 +104,13 @@ class Campaign:
         self.load = Load([replica.url for replica in replicas], self._ledger, rng)
         self.http = httpx.AsyncClient(timeout=10)
 
-    async def run(self, seconds: float, *works: Work) -> Result:
+    async def run(
+        self, seconds: float, *works: Work, enough: Callable[[], bool] = lambda: True
+    ) -> Result:
         """Do each of `works` again and again, all at once, for so long; then let all come to rest,
         and judge.
 
+        enough  it goes on for longer until this holds: a busy machine is slow
         works   may count in `result`, and add to its violations; cancelled at the end, wherever
                 they are then, but for what they do while they hold `alone`
         """
@@ -114,17 +119,17 @@ class Campaign:
             try:
                 await self.all_ready()
                 self.load.start()
-                await self._under(works, monotonic() + seconds)
+                await self._under(works, monotonic() + seconds, enough)
                 await self._judge()
             except (NotReady, ForageError) as fault:
                 result.violations.append(str(fault))
         result.seconds = monotonic() - began
         return result
 
-    async def _under(self, works: Sequence[Work], until: float) -> None:
+    async def _under(self, works: Sequence[Work], until: float, enough: Callable[[], bool]) -> None:
         tasks = [asyncio.create_task(self._again(work)) for work in works]
         try:
-            while monotonic() < until:
+            while monotonic() < until or not enough():
                 await asyncio.sleep(0.1)
                 for task in tasks:
                     if task.done():

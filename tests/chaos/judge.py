@@ -10,10 +10,9 @@ from service.state.decisions import Decision
 from service.state.events import (
     AnyEvent,
     Corrected,
-    Expired,
-    Learned,
     LogTruncated,
     Outcome,
+    settlements_of,
 )
 from tests.chaos.ledger import Key, Ledger, Ranking
 
@@ -115,11 +114,11 @@ class Log:
         self.corrected += isinstance(event, Corrected)
         if isinstance(event, LogTruncated):
             self.lost_to.append(event.last)
-        if isinstance(event, Learned):
-            for outcome in event.settled:
-                trail = self.trails[event.decision, outcome.arm]
-                trail.take(outcome, default=isinstance(event, Expired))
-                self.sums[event.policy] += outcome.reward - (outcome.was or 0.0)
+        for settlement in settlements_of(event):
+            for outcome in settlement.settled:
+                trail = self.trails[settlement.decision, outcome.arm]
+                trail.take(outcome, default=settlement.defaulted)
+                self.sums[settlement.policy] += outcome.reward - (outcome.was or 0.0)
 
     def take_row(self, row: Decision) -> None:
         if row.id in self.rankings:

@@ -42,6 +42,7 @@ decode = msgspec.json.Decoder().decode
 class Load:
     """`start`, then `finish`: every reward that was begun is repeated until its answer is known.
 
+    failures    requests without an answer, or with a 503: begin, end, what they were
     forgiving   the log has lost its end in this run: a decision may be gone
     """
 
@@ -54,6 +55,7 @@ class Load:
         batches: int = BATCHES,
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self.failures: list[tuple[float, float, str]] = []
         self.forgiving = False
         self._urls, self._ledger, self._rng = urls, ledger, rng
         self._turn = self._keys = 0
@@ -106,6 +108,7 @@ class Load:
         content, headers = encode(body), {"content-type": "application/json"}
         if key is not None:
             headers["idempotency-key"] = key
+        began = monotonic()
         for _ in self._urls:
             self._turn += 1
             url = self._urls[self._turn % len(self._urls)]
@@ -113,14 +116,18 @@ class Load:
                 answer = await self._http.post(url + path, content=content, headers=headers)
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue
-            except httpx.TransportError:
+            except httpx.TransportError as fault:
                 self.counts["without an answer"] += 1
+                self.failures.append((began, monotonic(), f"{path}: {fault!r}"))
                 return None
             self.counts[f"{ROUTE.sub('', path)} {answer.status_code}"] += 1
+            if answer.status_code == 503:
+                self.failures.append((began, monotonic(), f"{path}: {answer.content[:200]!r}"))
             if answer.status_code not in expected:
                 self._ledger.surprise(f"{path}: {answer.status_code} {answer.content[:200]!r}")
             return answer
         self.counts["nobody there"] += 1
+        self.failures.append((began, monotonic(), f"{path}: nobody there"))
         await asyncio.sleep(PAUSE_S)
         return None
 

@@ -17,7 +17,7 @@ from redis import Redis
 
 from service.log.replay import PAGE
 from service.log.stores.base import KeptRow, Record
-from service.state.events import ExperimentDefined, Learned, decode_event
+from service.state.events import ExperimentDefined, decode_event, settlements_of
 from tests.chaos.judge import Cut
 from tests.chaos.processes import NAME, Process
 from tests.chaos.proxy import Proxy
@@ -49,9 +49,8 @@ class Tail:
         first = min(left, default=kept.position + 1)
         for record in self.events:
             if record.position >= first and left.get(record.position) != record.payload:
-                event = decode_event(record.payload)
-                if isinstance(event, Learned):
-                    cut.settled.update((event.decision, each.arm) for each in event.settled)
+                for one in settlements_of(decode_event(record.payload)):
+                    cut.settled.update((one.decision, each.arm) for each in one.settled)
         cut.rows = {row.id for row in self.rows} - {row.id for row in kept.rows}
         return cut
 

@@ -70,6 +70,14 @@ class Process:
         self._process.terminate()
         return True
 
+    @property
+    def children(self) -> list[int]:
+        """Ids of the processes that it has started and that run."""
+        if self._process is None or self._process.poll() is not None:
+            return []
+        task = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return [int(pid) for pid in task.read_text().split() if not _is_dead(int(pid))]
+
     def freeze(self) -> None:
         """It does nothing until it is thawed or killed."""
         if self._process is not None and self._process.poll() is None:
@@ -113,7 +121,7 @@ class Replica(Process):
     """
 
     def __init__(self, name: str, folder: Path, store: str, **settings: str) -> None:
-        port = free_port()
+        self.port = port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.deserted = 0
         self._was_ready = False
@@ -162,6 +170,29 @@ class Replica(Process):
                 last = self.log.read_text().rstrip().rpartition("\n")[2]
                 raise NotReady(f"{self.name} was not ready within {within_s:.0f} s: {last}")
             await asyncio.sleep(0.05)
+
+
+def _is_dead(pid: int) -> bool:
+    """Say whether a process has closed its sockets: it is gone, or waits for its parent alone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+async def kill_one(pid: int) -> None:
+    """kill -9 of a process that another one started; wait until its sockets are closed."""
+    os.kill(pid, signal.SIGKILL)
+    while os.path.exists(f"/proc/{pid}"):  # noqa: ASYNC110, ASYNC240, PTH110  # nothing tells
+        await asyncio.sleep(0.001)
+
+
+def listeners(port: int) -> int:
+    """Return how many sockets listen on a port of this host."""
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return sum(
+        line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A" for line in lines
+    )
 
 
 def trainer(folder: Path, store: str, url: str) -> Process:

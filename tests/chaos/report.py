@@ -9,7 +9,7 @@ from tests.chaos.campaign import Result
 SHOWN: Final = 20
 """Violations printed; the JSON has all."""
 
-KILLED: Final = ("service", "service, power", "server", "server, power", "trainer")
+KILLED: Final = ("service", "service, power", "worker", "server", "server, power", "trainer")
 COUNTS: Final[Mapping[str, Callable[[Result], int]]] = {
     "losses of the log's end": lambda result: result.losses.total(),
     "SIGTERM of service": lambda result: result.stops,
@@ -21,6 +21,7 @@ COUNTS: Final[Mapping[str, Callable[[Result], int]]] = {
     "rewards acknowledged": lambda result: result.acknowledged,
     "corrections": lambda result: result.corrected,
     "gone with the log's end": lambda result: result.gone,
+    "requests cut off by a kill": lambda result: result.cut_off,
     "lost": lambda result: result.lost,
     "counted twice": lambda result: result.doubled,
     "heads equal the log's fold": lambda result: result.heads_equal,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
-VOLATILE: Final = ("-shm", ".lock")
+VOLATILE: Final = ("-shm", ".lock", ".turn")
 """Suffixes of files that hold nothing across a start of the machine."""
 LOG: Final = ".log"
 """Of files for people, which keep all."""

@@ -22,6 +22,8 @@ from tests.recovery.serving import folded
 
 QUIET_S: Final = 180.0
 """So long may it take until no decision is open and all replicas stand at the log's end."""
+CONNECTIONS: Final = 8
+"""New connections to a service of workers: they reach each of two but for once in 128 times."""
 FOREVER: Final = 1e12
 
 Digests = dict[str, str]
@@ -125,7 +127,11 @@ async def _at_rest(
         if still_open or before != {end}:
             continue
         try:
-            digests = {replica.name: await _digests(replica, http) for replica in replicas}
+            digests = {}
+            for replica in replicas:
+                for number in range(CONNECTIONS if replica.children else 1):
+                    async with httpx.AsyncClient(timeout=http.timeout) as fresh:
+                        digests[f"{replica.name}/{number}"] = await _digests(replica, fresh)
         except httpx.HTTPError:
             continue
         if await _positions(replicas, http) == before:

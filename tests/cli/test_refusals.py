@@ -106,7 +106,7 @@ def expect_one_line(folder: Path, command: str, said: str) -> None:
         ("xyz", "No such command 'xyz'. (see forage --help)"),
         ("serve --colour", "--help)"),
         ("serve --port x", "--help)"),
-        ("serve --prot 1", "No such option: --prot (Possible options: --host, --port)"),
+        ("serve --prot 1", "No such option: --prot (Possible options: --host, --port, --role)"),
         ("check a.toml --jason", "--json"),
         ("export --to", "--help)"),
         ("evaluate --since yesterday", "--since"),

@@ -216,6 +216,29 @@ async def test_an_erasure_reaches_decisions_that_several_processes_have_written(
     assert ids_of(folder) == ids(1, 2, *range(4, 20), *range(21, 25))
 
 
+@virtual
+async def test_a_block_has_a_row_for_each_decision_and_loses_those_that_are_erased(
+    folder: Path,
+) -> None:
+    """Three blocks of 150 decisions: each is more than a batch of rows with the next one."""
+    shop = await a_shop()
+    made = [a_decision(number) for number in range(1, 451)]
+    async with shop.at_once():
+        for decision in made:
+            await shop.decide(decision)
+        for start in range(0, 450, 150):
+            await shop.expire(*made[start : start + 150])
+    before = await export(shop.store, folder / "before")
+    assert (before.decisions, before.events) == (450, 451)
+    await shop.erase(made[3], *made[300:])
+    kept = ids(*(number for number in range(1, 301) if number != 4))
+    for name in ("before", "after"):
+        await export(shop.store, folder / name)
+        settled = [row for row in rows_of(folder / name, "events") if row["settled"]]
+        assert sorted(row["decision"] for row in settled) == kept
+        assert {row["position"] for row in settled} == {2, 3}
+
+
 class Killed(BaseException):
     """Ends an export where it stands."""
 

@@ -23,7 +23,7 @@ from service.offline.copying import Copied
 from service.settings import Settings
 from service.settle.marks import activation_mark, arm_mark, read_arm
 from service.state.decisions import decode_decision
-from service.state.events import Learned, decode_event
+from service.state.events import decode_event, settlements_of
 from service.state.fold import State
 from tests.support.stores import marks_of
 from tests.unit.folding import bits, shop
@@ -131,7 +131,7 @@ async def expect_as_at(source: Store, held: Store, position: int) -> None:
 async def expect_nothing_forgotten(held: Store) -> None:
     """Due is what was shown and is not settled, all of it and nothing else."""
     events = [decode_event(record.payload) for record in await held.read("shop", 0, 10_000)]
-    settled = {event.decision for event in events if isinstance(event, Learned)}
+    settled = {one.decision for event in events for one in settlements_of(event)}
     marks = await marks_of(held, "shop")
     waiting = {}
     for kept in await held.decisions("shop", 0, 10_000):

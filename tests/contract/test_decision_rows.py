@@ -53,7 +53,7 @@ async def test_due_decisions_come_oldest_first(store: Store) -> None:
 @over_every_store
 async def test_a_settled_decision_is_no_longer_due(store: Store) -> None:
     await store.commit([decision("a", 1.0), decision("b", 2.0)])
-    await store.commit([event("s", settles="a")])
+    await store.commit([event("s", settles=["a"])])
     assert await store.due("zoo", 9.0, 10) == [b"b"]
     await store.commit([decision("a", 1.0)])
     assert await store.due("zoo", 9.0, 10) == [b"b"]
@@ -64,7 +64,7 @@ async def test_an_event_settles_where_none_or_all_of_its_identities_are_known(
     store: Store,
 ) -> None:
     """As the expiry of a slate whose arms were settled one by one, which finds nothing to do."""
-    both = Append("zoo", b"e", {"x": "1.0", "y": "1.0"}, settles="a")
+    both = Append("zoo", b"e", {"x": "1.0", "y": "1.0"}, settles=["a"])
     await store.commit([decision("a", 1.0), event("x"), both])
     assert await store.due("zoo", 9.0, 10) == [b"a"]
     await store.commit([event("y"), both])
@@ -72,10 +72,22 @@ async def test_an_event_settles_where_none_or_all_of_its_identities_are_known(
 
 
 @over_every_store
+async def test_an_event_settles_several_decisions_or_none_of_them(store: Store) -> None:
+    """As a block of defaults, of which one decision may have a reward already."""
+    await store.commit([decision(name, due) for name, due in (("a", 1.0), ("b", 2.0), ("c", 3.0))])
+    block = Append("zoo", b"e", {"x": "0.0", "y": "0.0"}, settles=["a", "b"])
+    await store.commit([event("x"), block])
+    assert await store.due("zoo", 9.0, 10) == [b"a", b"b", b"c"]
+    await store.commit([Append("zoo", b"e", {"y": "0.0", "z": "0.0"}, settles=["b", "c", "late"])])
+    await store.commit([decision("late", 4.0)])
+    assert await store.due("zoo", 9.0, 10) == [b"a"]
+
+
+@over_every_store
 async def test_a_decision_settled_before_its_row_came_is_never_due(store: Store) -> None:
     """Replicas write on their own: one's reward may come before the other's late row."""
-    await store.commit([event("s", settles="a"), event("t", settles="a"), decision("b", 2.0)])
-    await store.commit([event("u", settles="a")])
+    await store.commit([event("s", settles=["a"]), event("t", settles=["a"]), decision("b", 2.0)])
+    await store.commit([event("u", settles=["a"])])
     await store.commit([decision("a", 1.0)])
     assert await store.due("zoo", 9.0, 10) == [b"b"]
     assert await store.decision("zoo", "a") == b"a"
@@ -98,7 +110,7 @@ async def test_an_event_opens_a_decision_once(store: Store) -> None:
     assert await store.commit([activation("a", 1.0)]) == [again]
     assert await store.due("zoo", 2.0, 10) == []
     assert await store.due("zoo", 9.0, 10) == [b"a", b"b"]
-    await store.commit([event("s", settles="a")])
+    await store.commit([event("s", settles=["a"])])
     assert await store.due("zoo", 9.0, 10) == [b"b"]
     assert [record.position for record in await store.read("zoo", 0, 9)] == [1, 2]
 

@@ -5,7 +5,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from service.errors import StoreError
+from service.errors import ConfigurationError, StoreError
 from service.log.stores import Store
 from service.log.stores.base import (
     Append,
@@ -14,6 +14,7 @@ from service.log.stores.base import (
     Erasure,
     Mark,
     MarkConflict,
+    Published,
     ReaderPosition,
     Record,
     Removed,
@@ -22,6 +23,7 @@ from service.log.stores.base import (
 )
 from service.log.stores.sqlite import SqliteStore
 from tests.support.stores import decision, event, over_every_store
+from tests.support.two_processes import TwoProcesses
 
 
 async def fill(store: Store, events: int, rows: int = 0) -> None:
@@ -52,7 +54,7 @@ def origin(position: int) -> Snapshot:
 async def test_processes_see_each_other_until_their_time_is_over_or_they_leave(
     store: Store,
 ) -> None:
-    """Where they share a store: SQLite has one process."""
+    """Where they share a store: the lock of SQLite lets workers in alone."""
     assert await store.present("a", "serving", 60.0) == {"a": "serving"}
     alone = isinstance(store, SqliteStore)
     both = {"b": "two"} if alone else {"a": "serving", "b": "two"}
@@ -63,6 +65,31 @@ async def test_processes_see_each_other_until_their_time_is_over_or_they_leave(
         while "a" in await store.present("b", "", 0.0):  # noqa: ASYNC110 - a store tells nobody
             await asyncio.sleep(0.01)
     assert await store.present("c", "", 0.0) == {}
+
+
+# -- what deciders decide by -----------------------------------------------------------------------
+
+
+@over_every_store
+async def test_a_publication_takes_the_place_of_the_last_one_part_by_part(store: Store) -> None:
+    """And is no part of a log. SQLite takes none, and says so."""
+    if isinstance(store, SqliteStore | TwoProcesses):
+        with pytest.raises(ConfigurationError, match="FORAGE_ROLE"):
+            await store.stamps()
+        with pytest.raises(StoreError):
+            await store.put("zoo", Published("1", {}))
+        return
+    assert await store.stamps() == {}
+    await store.put("zoo", Published("1", {"image": b"i", "heads": b"\x00h"}))
+    await store.put("shop", Published("a", {"image": b"other"}))
+    assert await store.stamps() == {"zoo": "1", "shop": "a"}
+    await store.put("zoo", Published("2", {"heads": b"h"}))
+    await store.put("zoo", Published("3"))
+    assert await store.stamps() == {"zoo": "3", "shop": "a"}
+    wanted = ["image", "heads", "moved"]
+    assert await store.get("zoo", "published", wanted) == {"image": b"i", "heads": b"h"}
+    assert await store.get("shop", "published", ["image"]) == {"image": b"other"}
+    assert await store.experiments() == []
 
 
 # -- needs -----------------------------------------------------------------------------------------
@@ -143,7 +170,7 @@ async def test_a_row_that_is_due_and_those_after_it_are_not_trimmed(store: Store
     assert await ids(store) == ["b", "c"]
     assert (await store.describe("zoo")).removed == Removed(trimmed=1)
     assert len(await store.due("zoo", 10.0, 10)) == 1
-    await store.commit([event("settled", settles="b")])
+    await store.commit([event("settled", settles=["b"])])
     await store.trim("zoo", cut, 100)
     assert await ids(store) == []
     assert await store.decision("zoo", "b") is None
@@ -157,7 +184,7 @@ async def test_rows_are_trimmed_where_no_default_can_come_any_more(store: Store)
     await store.commit([decision("a", due=9.0), decision("b")])
     await store.trim("zoo", Trim(0, await number_of(store, "b"), 0.0, settles=False), 100)
     assert await ids(store) == []
-    await store.commit([decision("a"), event("early", settles="c")])
+    await store.commit([decision("a"), event("early", settles=["c"])])
     assert await store.due("zoo", 10.0, 10) == []
     await store.commit([decision("c", due=9.0)])
     await store.trim("zoo", Trim(0, await number_of(store, "c"), 0.0), 100)

@@ -356,8 +356,8 @@ async def test_a_commit_finds_its_rows_by_their_keys(store: Store, schema: Postg
         return {table: found[table] for table in tables}
 
     async def work(n: int) -> None:
-        await store.commit([event(f"a{n}", settles=f"d{n}"), decision(f"d{n}", 1.0)])
-        await store.commit([event(f"a{n}"), decision(f"d{n}", 1.0), event(f"b{n}", settles="e")])
+        await store.commit([event(f"a{n}", settles=[f"d{n}"]), decision(f"d{n}", 1.0)])
+        await store.commit([event(f"a{n}"), decision(f"d{n}", 1.0), event(f"b{n}", settles=["e"])])
         await store.marks("zoo", [f"a{n}"])
         await store.due("zoo", 9.0, 10)
         await store.read("zoo", 0, 10)

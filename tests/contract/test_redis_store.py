@@ -152,7 +152,7 @@ async def test_an_unanswered_commit_may_be_given_again(store: Store, server: Red
 async def test_a_server_that_takes_no_writes_costs_the_batch_and_nothing_else(
     store: Store, server: RedisServer, refuse: list[object], take: list[object], said: str
 ) -> None:
-    batch: list[Entry] = [event("a", os.urandom(10_000), settles="d"), decision("d", 1.0)]
+    batch: list[Entry] = [event("a", os.urandom(10_000), settles=["d"]), decision("d", 1.0)]
     server.command(*refuse)
     with pytest.raises(StoreUnavailable, match=said) as raised:
         await store.commit(batch)

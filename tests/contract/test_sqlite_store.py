@@ -250,7 +250,7 @@ def test_commits_write_the_write_ahead_log_back(
         await store.commit([event("first")])
         header = log.read_bytes()[:32]
         for n in range(50):
-            await store.commit([decision(f"{n}", 1.0), event(f"{n}", settles=f"{n}")])
+            await store.commit([decision(f"{n}", 1.0), event(f"{n}", settles=[f"{n}"])])
         assert log.read_bytes()[:32] != header
         await expect_dense(store, 51)
 

@@ -2,7 +2,7 @@
 
 import yaml
 
-from service.http.scope import PROBES
+from service.http.request_head import PROBES
 from service.server.serving import REQUEST_SECONDS
 from service.settings import Settings
 from tests.docs.page import DOCS, blocks

@@ -13,6 +13,8 @@ import pytest
 
 import service
 from service.log.stores.sqlite import SqliteStore
+from tests.support.keys import Keys
+from tests.support.plug import Plug
 from tests.support.service import Wire, serving
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
@@ -92,6 +94,59 @@ def test_a_reward_goes_through_reward_as_the_page_says(store: Callable[[], Sqlit
         with calls() as found:
             wire.reward(decision, 1.0)
     expect_walk(walk("A reward through `/reward`"), found)
+
+
+def test_checks_come_in_the_order_of_the_page(tmp_path: Path) -> None:
+    """A request that fails all of them is mended step by step."""
+    keys = Keys(tmp_path / "keys.json")
+    keys.add("page", "select", experiments=["shop"], origins=["https://shop.example"])
+    keys.add("slow", "select", "admin", rate="1/hour", profile={"body_bytes": 800})
+    keys.add("good", "select", "admin")
+    fields = {
+        "Host": "evil.example",
+        "Content-Length": "9999",
+        "Content-Type": "text/plain",
+        "Content-Encoding": "gzip",
+        "X-Envoy-Expected-Rq-Timeout-Ms": "0",
+    }
+    settings = {"keys": keys.path, "max_body_bytes": 3_000, "max_pending": 1}
+    with serving(**settings) as wire:
+        wire.post("/select", {}, headers=keys.headers("slow"))  # which uses up its rate
+        wire.services.overload.waiting, wire.services.lifecycle.starting = 1, True
+        found = []
+
+        def ask(method: str = "PUT", content: bytes = b"", /, **changes: str | None) -> None:
+            for name, value in changes.items():
+                fields.pop(name.replace("_", "-"), None)
+                if value is not None:
+                    fields[name.replace("_", "-")] = value
+            lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+            plug = Plug(wire)
+            plug.send(f"{method} /select HTTP/1.1\r\n{lines}\r\n".encode() + content)
+            answer = plug.receive()
+            found.append((answer.status_code, answer.json()["type"].rpartition("/")[2]))
+
+        ask("POST")
+        wire.services.overload.waiting = 0
+        ask()
+        ask(Content_Length="2000")
+        ask(Host="forage", Origin="https://evil.example")
+        ask(**keys.headers("page"))
+        ask(**keys.headers("slow"))
+        ask(Content_Length="500")
+        ask(**keys.headers("good"))
+        ask(Origin=None)
+        wire.services.lifecycle.starting = False
+        ask()
+        ask(Content_Encoding=None)
+        ask("POST", b"fa0\r\n" + b" " * 4_000, Content_Length=None, Transfer_Encoding="chunked")
+        ask("POST", b"{", Content_Length="1", Transfer_Encoding=None)
+        ask("POST", b"{", Content_Type="application/json")
+        ask("POST", b"{", X_Envoy_Expected_Rq_Timeout_Ms=None)
+        ask("POST", b'{"a": 1}', Content_Length="8")
+    section = PAGE.read_text().partition("## The order of checks\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| .+ \| `\w+\.py` \| (\d+) \| `(.+)` \|$", section, re.M)
+    assert found == [(int(status), slug) for status, slug in rows]
 
 
 def test_a_start_goes_as_the_page_says(

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable
 
-from benchmarks import following, recovery, scoring
+from benchmarks import deciders, following, recovery, scoring
 from benchmarks.http import __main__ as http
 from benchmarks.http import callers, overload
 from benchmarks.learning import publish
@@ -14,6 +14,7 @@ from tests.docs.page import ROOT
 PUBLISHED: dict[str, Callable[[Json], dict[str, Cells]]] = {
     "scoring": scoring.tables,
     "following": following.tables,
+    "deciders": deciders.tables,
     "recovery": recovery.tables,
     "http": http.tables,
     "callers": callers.tables,

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from service.errors import ConfigurationError
-from service.security.keys import now
+from service.security.keys import mint, now
 from tests.support.clock import VirtualClock
 from tests.support.keys import Keys
 from tests.support.service import Wire, expect_problem, serving
@@ -103,7 +103,9 @@ def test_a_key_expires_at_its_time(wire: Wire, keys: Keys) -> None:
 
 def test_a_key_that_is_lent_lives_in_this_process_alone(wire: Wire, keys: Keys) -> None:
     before = keys.path.read_bytes()
-    lent = {"X-API-Key": wire.services.access.issue_process_key("trainer", "admin")}
+    _, key = mint()
+    wire.services.access.accept(key, "trainer", "admin")
+    lent = {"X-API-Key": key}
     assert wire.get("/experiments", headers=lent).status_code == 200
     assert wire.post("/select", {"context": {}}, headers=lent).status_code == 403
     keys.add("new", "admin")  # the file is read again

@@ -8,7 +8,7 @@ import pytest
 
 from service.log.reading import SILENT
 from service.log.stores.memory import MemoryStore
-from service.offline.archive.columns import event_row
+from service.offline.archive.columns import event_rows
 from service.offline.copying import copy_experiment
 from service.state.events import Change, Imported, Skipped, decode_event
 from tests.http.test_quarantine import add_unreadable
@@ -104,7 +104,7 @@ def test_copies_and_archives_have_it_too(wire: Wire, store: MemoryStore) -> None
     copy = MemoryStore()
     wire.run(copy_experiment(store, copy, "shop", SILENT))
     assert changes(copy) == changes(store)
-    rows = [event_row(at, event) for at, event in enumerate(changes(store))]
+    rows = [row for at, event in enumerate(changes(store)) for row in event_rows(at, event)]
     assert all('"by":"shop team"' in row["body"] for row in rows[1:])
 
 

@@ -1,9 +1,11 @@
 """Connections are bounded in number, heads in bytes, requests in time; overload refuses some."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
+from service.decide.select import Selector
 from service.errors import ConfigurationError
 from service.http.protocol import (
     DEFAULT_CONNECTIONS,
@@ -244,6 +246,57 @@ def test_a_client_that_closes_within_a_request_is_let_go(
         return plug.protocol.eof_received()
 
     assert wire.run(send()) is False
+
+
+def test_a_request_that_the_end_of_the_process_cuts_off_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def forever(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def cut_off(plug: Plug) -> None:
+        plug.protocol.data_received(SELECT)
+        await asyncio.sleep(0)
+        [task] = plug.protocol.tasks
+        task.cancel()
+
+    monkeypatch.setattr(Selector, "select", forever)
+    with serving() as wire:
+        plug = Plug(wire)
+        wire.run(cut_off(plug))
+        assert expect_problem(plug.receive(), 500)["type"].endswith("/internal")
+        assert wire.services.overload.waiting == 0
+
+
+def test_an_answer_waits_for_a_client_that_does_not_read(wire: Wire, plug: Plug) -> None:
+    async def pause() -> None:
+        plug.protocol.pause_writing()
+
+    async def resume() -> None:
+        plug.protocol.resume_writing()
+
+    wire.run(pause())
+    plug.send(SELECT)
+    wire.sleep(1)
+    assert not plug.transport.sent
+    wire.run(resume())
+    assert plug.receive().status_code == 200
+
+
+def test_a_body_whose_client_leaves_is_no_fault_of_the_service() -> None:
+    with serving() as wire:
+        plug = Plug(wire)
+        plug.send(SELECT[:-3])
+
+        async def leave() -> None:
+            plug.transport.closed = True
+            plug.protocol.connection_lost(ConnectionResetError())
+
+        wire.run(leave())
+        wire.sleep(0.1)
+        assert not plug.transport.sent
+        counted = 'forage_http_requests_total{method="POST",route="/select",status="400"}'
+        assert wire.metrics()[counted] == 1
 
 
 def test_a_draining_service_says_that_each_answer_is_the_last() -> None:

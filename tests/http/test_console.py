@@ -84,7 +84,7 @@ def test_samples_over_time_end_at_the_sums_of_now(wire: Wire) -> None:
     begin = history.started
     for second, reward in enumerate((1.0, 0.0, 1.0), 1):
         wire.reward(wire.select(policy="linucb"), reward)
-        history.sample(begin + 10.0 * second)
+        history.sample(begin + 10.0 * second, wire.services.telemetry.decision_statistics)
     found = asked(wire, "history", after=begin + 1.0)
     assert found["step_seconds"] == 5
     columns = {each["name"]: each for each in found["policies"]}

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from service.http.access import LOGGED_ORIGINS
+from service.http.cors import LOGGED_ORIGINS
 from service.security.hosts import origin_of
 from service.settings import Settings
 from tests.support.keys import Keys

@@ -147,7 +147,7 @@ def test_a_challenger_that_fails_is_taken_back(
         monkeypatch.setattr(select, "decide", fail_of(0, select.decide))
     else:
         recorder = wire.services.selector._recorder
-        monkeypatch.setattr(recorder, "record", fail_of(0, recorder.record))
+        monkeypatch.setattr(recorder, "_decision", fail_of(0, recorder._decision))
     decide(wire, "old", 3)
     client = httpx.AsyncClient(transport=httpx.ASGITransport(wire.app), base_url=URL)
     for _ in range(3):

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from service.http.scope import PROBES
+from service.http.request_head import PROBES
 from service.security.hosts import Hosts
 from service.settings import Settings
 from tests.support.keys import PAGE, Keys, body_of

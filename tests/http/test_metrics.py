@@ -138,11 +138,11 @@ def test_a_deleted_experiment_leaves_no_series() -> None:
     """Not even where a request that was under way counts after the deletion, nor in memory."""
     with used() as wire:
         services, definition = wire.services, wire.definition()
-        services.history.sample(services.clock.time())
+        services.history.sample(services.clock.time(), services.telemetry.decision_statistics)
         assert any('experiment="shop"' in name for name in wire.metrics())
         wire.delete("/experiments/shop")
         assert services.telemetry.decision_statistics == services.telemetry.snapshots == {}
-        services.history.sample(services.clock.time())
+        services.history.sample(services.clock.time(), services.telemetry.decision_statistics)
         assert services.history.samples("shop", "lints", 5, 0.0).size == 0
         services.telemetry.decisions.labels("shop", "lints").inc()
         assert [name for name in wire.metrics() if "shop" in name] == []

@@ -17,7 +17,7 @@ import forage_client
 import pytest
 from starlette.requests import Request
 
-from service.http.scope import PROBES
+from service.http.request_head import PROBES
 from service.http.web import openapi_route
 from tests.support.service import Json, Wire, expect_problem, filled, openapi, short_forms
 

@@ -70,8 +70,7 @@ def test_a_page_may_not_ask_for_all_that_a_secret_key_can(
     page, secret = Visitor(wire, keys), Visitor(wire, keys, "secret")
     problem = expect_problem(page.select(**REFUSED[path]), 403)
     assert paths(problem) == [path]
-    text = wire.services.telemetry.expose(wire.services.log.replicas.policies).decode()
-    assert 'forage_refused_total{reason="profile"} 1.0' in text
+    assert wire.services.telemetry.refused.labels("profile").count == 1
     assert page.status(unit="u" * 128, top_k=3, arms=["ball", "mouse", "kibble"]) == 200
     assert secret.status(arms=["ball", INLINE], policy="linucb", unit="u" * 200) == 200
 
@@ -120,9 +119,9 @@ def test_one_visitor_cannot_use_up_what_others_have(wire: Wire, keys: Keys) -> N
     assert other.status() == 200
     answer = greedy.select()
     assert "this address" in expect_problem(answer, 429)["detail"]
-    text = wire.services.telemetry.expose(wire.services.log.replicas.policies).decode()
-    assert 'forage_refused_total{reason="rate_address"} 116.0' in text
-    assert 'forage_refused_total{reason="rate"} 0.0' in text
+    refused = wire.services.telemetry.refused
+    assert refused.labels("rate_address").count == 116
+    assert refused.labels("rate").count == 0
 
 
 def test_a_visitor_who_says_another_address_is_counted_as_one(wire: Wire, keys: Keys) -> None:

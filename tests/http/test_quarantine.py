@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
@@ -29,9 +29,10 @@ def cursed() -> Iterator[None]:
     """Heads that raise at one reward, after a part of the state has moved."""
     fold = Learner.fold
 
-    def fails(self: Learner, position: int, event: Learned) -> None:
-        fold(self, position, event)
-        if self.name == "linucb" and any(one.reward == CURSED for one in event.settled):
+    def fails(self: Learner, position: int, settlements: Sequence[Learned]) -> None:
+        fold(self, position, settlements)
+        rewards = [one.reward for each in settlements for one in each.settled]
+        if self.name == "linucb" and CURSED in rewards:
             raise ZeroDivisionError("cursed")
 
     with mock.patch.object(Learner, "fold", fails):

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from service.observe.metrics_collector import MetricsCollector, explores
+from service.observe.metrics_collector import StateGauges, explores
 from service.telemetry.drift import Drift
 from tests.support.clock import FixedClock
 from tests.support.service import Wire, serving
@@ -13,7 +13,7 @@ NET = {"kind": "neural_linear_ts", "hidden": [4], "embedding": 2, "training": {"
 OF_NET = ("shop", "net")
 
 
-def gauges(readings: MetricsCollector, name: str) -> dict[tuple[str, ...], float]:
+def gauges(readings: StateGauges, name: str) -> dict[tuple[str, ...], float]:
     samples = (sample for family in readings.collect() for sample in family.samples)
     return {tuple(one.labels.values()): one.value for one in samples if one.name == name}
 
@@ -27,7 +27,7 @@ def test_a_training_is_overdue_from_when_it_fell_due_until_it_is_done() -> None:
     with serving() as wire:
         with_policies(wire, net=NET)
         core = wire.services
-        readings = MetricsCollector(core.log, core.telemetry, clock)
+        readings = StateGauges(core.log, core.telemetry, clock)
 
         def overdue() -> dict[tuple[str, ...], float]:
             clock.at += 10

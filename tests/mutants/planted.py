@@ -46,13 +46,106 @@ class Mutant:
 
 MUTANTS: Final = (
     Mutant(
+        "a decider goes back to an older position",
+        [
+            Edit(
+                "service/state/publication.py",
+                "if image is not None and _place(image) >= _place(self.state) and image.position:",
+                "if image is not None and image.position:",
+            ),
+            Edit(
+                "service/state/publication.py",
+                "if heads.position > self.state.position:",
+                "if heads.position:",
+            ),
+        ],
+        ["tests/unit/test_publication.py", "tests/unit/test_deciders.py"],
+    ),
+    Mutant(
+        "heads are put into another image than theirs",
+        [
+            Edit(
+                "service/state/publication.py",
+                "if heads.image != self._image or heads.base not in (0, self._heads):",
+                "if heads.base not in (0, self._heads):",
+            )
+        ],
+        ["tests/unit/test_publication.py"],
+    ),
+    Mutant(
+        "arrays are published without the order of their memory",
+        [
+            Edit(
+                "service/state/publication.py",
+                '    data = array.tobytes(order="F" if fortran else "C")\n',
+                "    fortran, data = False, array.tobytes()\n",
+            )
+        ],
+        ["tests/unit/test_publication.py"],
+    ),
+    Mutant(
+        "what is published tells decisions",
+        [
+            Edit(
+                "service/state/publication.py",
+                "make = state.capture(learning=False)",
+                "make = state.capture()",
+            )
+        ],
+        ["tests/unit/test_publication.py"],
+    ),
+    Mutant(
+        "a decider relies on a part of a count before it is published",
+        [
+            Edit(
+                "service/log/deciding.py",
+                "        while self.state.position < position:\n",
+                "        while False:\n",
+            )
+        ],
+        ["tests/unit/test_deciders.py"],
+    ),
+    Mutant(
+        "a decider forgets what it has shown before the counts are published",
+        [
+            Edit(
+                "service/log/committer.py",
+                "[decision for at, decision in known if at <= position]",
+                "[decision for at, decision in known]",
+            )
+        ],
+        ["tests/unit/test_deciders.py"],
+    ),
+    Mutant(
+        "deciders lead",
+        [
+            Edit(
+                "service/log/presence.py",
+                'return sorted(name for name, role in self._alive.items() if role == "learner")',
+                "return sorted(self._alive)",
+            )
+        ],
+        ["tests/unit/test_deciders.py"],
+    ),
+    Mutant(
+        "what the store has lost is not published again",
+        [
+            Edit(
+                "service/log/publisher.py",
+                "            if stamps.get(name) != edition.stamp:\n",
+                "            if False:\n",
+            )
+        ],
+        ["tests/unit/test_deciders.py"],
+    ),
+    Mutant(
         "a reward is acknowledged before its commit",
         [
             Edit(
                 "service/settle/settlement.py",
                 "        result = await self._log.committer.append(entry, event)\n"
-                "        if isinstance(result, Appended):\n            return True\n",
-                "        self._log.background.spawn(self._log.committer.append(entry, event))\n        return True\n",
+                "        return None if isinstance(result, Appended) else result.marks\n",
+                "        self._log.background.spawn(self._log.committer.append(entry, event))\n        return None\n",
             )
         ],
         ["tests/unit/test_settlement.py", "tests/http/test_reward.py"],
@@ -123,10 +216,10 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/committer.py",
-                "            await self._store.commit([*rows, *(entry for entry, _ in _exposures(rows))])\n"
+                "            results = await self._store.commit([*rows, *(one for one, _ in counting)])\n"
                 "            for row in rows:\n                self._unlogged.drop(row)\n",
                 "            for row in rows:\n                self._unlogged.drop(row)\n"
-                "            await self._store.commit([*rows, *(entry for entry, _ in _exposures(rows))])\n",
+                "            results = await self._store.commit([*rows, *(one for one, _ in counting)])\n",
             )
         ],
         ["tests/unit/test_committer.py"],
@@ -176,7 +269,7 @@ MUTANTS: Final = (
                 "        )\n        try:\n"
                 "            result = await self._log.committer.append(entry, event)\n"
                 "        except StoreError as fault:\n"
-                '            if "imeout" in str(fault):\n                return True\n'
+                '            if "imeout" in str(fault):\n                return None\n'
                 "            raise\n",
             ),
             Edit(
@@ -590,8 +683,8 @@ MUTANTS: Final = (
         [
             Edit(
                 "service/log/committer.py",
-                "commit([*rows, *(entry for entry, _ in _exposures(rows))])",
-                "commit(rows)",
+                "counting = _exposures(rows)",
+                "counting = []",
             )
         ],
         ["tests/unit/test_windows.py"],
@@ -1103,12 +1196,56 @@ MUTANTS: Final = (
         ["tests/unit/test_shadow_heads.py"],
     ),
     Mutant(
+        "of two erasures of one block the last brings back what the first took out",
+        [
+            Edit(
+                "service/manage/erasure.py",
+                "        await self._clear_blocks(name, blocks, origin)\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_blocks_of_defaults.py"],
+    ),
+    Mutant(
+        "a block that was refused is tried again with what was refused",
+        [
+            Edit(
+                "service/settle/settlement.py",
+                "            alone += compress(block, known)\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_blocks_of_defaults.py"],
+    ),
+    Mutant(
+        "a fold passes a block of which some was erased",
+        [
+            Edit(
+                "service/state/events.py",
+                "or (isinstance(event, Expired) and event.erased > 0)",
+                "",
+            )
+        ],
+        ["tests/unit/test_blocks_of_defaults.py"],
+    ),
+    Mutant(
+        "auto learns a block beyond the settlement at which the level moves",
+        [
+            Edit(
+                "service/bandits/heads/averaged_noises.py",
+                "        if moving.count < SETTLED:\n            break\n",
+                "",
+            )
+        ],
+        ["tests/unit/test_averaged_block.py"],
+    ),
+    Mutant(
         "a version that is staged late learns as its policy does now",
         [
             Edit(
                 "service/state/fold.py",
-                "learner.outcomes(self.present(event), position)",
-                "learner.outcomes(self.present(event))",
+                "learner.told(settlements, position)",
+                "learner.told(settlements)",
             )
         ],
         ["tests/unit/test_shadow_heads.py"],

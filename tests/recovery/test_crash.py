@@ -15,7 +15,7 @@ import pytest
 
 from service.bandits.heads import digest
 from service.log.stores import open_store
-from service.state.events import Learned, decode_event
+from service.state.events import decode_event, settlements_of
 from tests.recovery.serving import eventually, folded, replaying
 from tests.support.redis_server import redis_server
 from tests.support.service_process import Service, service
@@ -66,7 +66,7 @@ def settlements(store: str, experiment: str) -> Counter[tuple[str, str]]:
         finally:
             await log.close()
         events = [decode_event(record.payload) for record in records]
-        return Counter((e.policy, e.decision) for e in events if isinstance(e, Learned))
+        return Counter((e.policy, e.decision) for each in events for e in settlements_of(each))
 
     return asyncio.run(read())
 

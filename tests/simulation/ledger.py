@@ -11,7 +11,7 @@ from service.decide.select import Answer
 from service.definition.experiment import RewardRules
 from service.errors import Conflict, ForageError, Gone, StoreUnavailable
 from service.state.decisions import Decision, decode_decision, encode_decision
-from service.state.events import AnyEvent, Erased, Expired, Learned
+from service.state.events import AnyEvent, Erased, Learned, settlements_of
 from service.state.events import Outcome as Told
 
 CONTRIBUTIONS = 8
@@ -124,16 +124,16 @@ class Ledger:
 
     def read(self, position: int, event: AnyEvent) -> None:
         """Take in the event at a position. Each arm is a chain that goes on where it stood."""
-        if isinstance(event, Learned):
-            for one in event.settled:
-                self._extend(position, event, one)
-        elif isinstance(event, Erased):
+        for settlement in settlements_of(event):
+            for one in settlement.settled:
+                self._extend(position, settlement, one)
+        if isinstance(event, Erased):
             self.taken_out.update(event.decisions)
 
     def _extend(self, position: int, event: Learned, told: Told) -> None:
         key = event.decision, told.arm
         reward, chain = told.reward, self.chains.get(key)
-        default = isinstance(event, Expired)
+        default = event.defaulted
         if chain is None:
             assert (told.was, told.since) == (None, None), f"{key} was never learned at {told.was}"
             chain = self.chains[key] = Chain(position, reward, default, event.policy)

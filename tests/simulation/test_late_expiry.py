@@ -1,6 +1,7 @@
 """Decisions that expire when their marks may be gone: nobody was there for longer than that."""
 
 import asyncio
+from itertools import chain
 from random import Random
 
 import pytest
@@ -9,6 +10,7 @@ from service.app import assemble
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
 from service.settings import Settings
+from service.state.events import settlements_of
 from tests.simulation.disk import Disk, Line
 from tests.simulation.experiment import ACCEPT_S, WAIT_S, definition_of
 from tests.simulation.process import NAME
@@ -36,7 +38,8 @@ def test_two_replicas_that_come_back_late_expire_each_open_arm_once(rewarded: in
         expire = services.expiry.expire
         await asyncio.gather(expire(state, answer.decision), expire(state, answer.decision))
         await services.log.close()
-        settled = [one for event in disk.events(NAME, 1) for one in event.settled]
+        settlements = chain.from_iterable(map(settlements_of, disk.events(NAME, 1)))
+        settled = [one for each in settlements for one in each.settled]
         assert sorted(one.arm for one in settled) == sorted(shown)
         assert [one.was for one in settled] == [None, None]
 

@@ -79,7 +79,7 @@ class Page:
         rules = state.definition.reward
         settlement = MarkedSettlement(f"d{state.position}", "p", 1, 0.0, 0.0, arms, True, "", rules)
         weigh(state, settlement)
-        state.apply(state.position + 1, settlement.event(0.0))
+        state.apply(state.position + 1, settlement.settlement(0.0))
         self.shown_first.append(slate.arms[0])
 
     def run(self, visits: int) -> "Page":

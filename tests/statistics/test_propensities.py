@@ -15,7 +15,7 @@ from service.bandits import rules
 from service.bandits.heads import Bank, digest
 from service.decide.scoring import decide, decide_batch
 from service.state.decider import Decider
-from service.state.events import Learned
+from service.state.events import settlements_of
 from service.state.fold import State
 from service.state.learner import Learner
 from tests.statistics.posterior import (
@@ -212,7 +212,7 @@ def test_nets_are_trained_and_a_frozen_head_keeps_its_bits_under_more_rewards() 
     state = State.restore(frozen().snapshot())
     heads = {name: learner.active.head for name, learner in state.learners.items()}
     before = {name: digest(head) for name, head in heads.items() if head}
-    for event in (event for event in learned(0).events() if isinstance(event, Learned)):
+    for event in (event for event in learned(0).events() if settlements_of(event)):
         state.apply(state.position + 1, event)
     assert {name: digest(head) for name, head in heads.items() if head} == before
     versions = {name: learner.active.number for name, learner in state.learners.items()}

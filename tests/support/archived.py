@@ -17,12 +17,14 @@ from service.state.decisions import Decision, Shown, encode_decision
 from service.state.events import (
     AnyEvent,
     Corrected,
+    Default,
     Erased,
     ExperimentDefined,
     Expired,
     Outcome,
     Rewarded,
     Tombstone,
+    decode_event,
     encode_event,
 )
 
@@ -73,7 +75,7 @@ class Shop:
         self._held: list[Append | DecisionRow] | None = None
 
     async def append(
-        self, event: AnyEvent, settles: str | None = None, mark: tuple[str, str] | None = None
+        self, event: AnyEvent, settles: Sequence[str] = (), mark: tuple[str, str] | None = None
     ) -> None:
         self._marks += 1
         identity, value = mark or (f"mark {self._marks}", "")
@@ -106,11 +108,15 @@ class Shop:
         return decision
 
     async def reward(self, decision: Decision, **rewards: float) -> None:
-        await self.append(Rewarded(**_settled(decision, 60.0, rewards)), decision.id)
+        await self.append(Rewarded(**_settled(decision, 60.0, rewards)), [decision.id])
 
-    async def expire(self, decision: Decision) -> None:
-        rewards = {shown.arm: 0.0 for shown in decision.shown}
-        await self.append(Expired(**_settled(decision, WAIT_S, rewards)), decision.id)
+    async def expire(self, *decisions: Decision) -> None:
+        """Settle decisions by one event."""
+        defaults = [
+            Default(**_settled(one, WAIT_S, {shown.arm: 0.0 for shown in one.shown}))
+            for one in decisions
+        ]
+        await self.append(Expired.of(defaults), [one.id for one in decisions])
 
     async def correct(
         self,
@@ -127,15 +133,18 @@ class Shop:
         await self.append(Corrected(**{**fields, "settled": settled}))
 
     async def erase(self, *decisions: Decision) -> None:
-        """Delete rows, put tombstones in place of their events, and append the event."""
-        ids, events = [decision.id for decision in decisions], await self.events()
-        gone = [
-            event.position for event in events if any(one.encode() in event.payload for one in ids)
-        ]
-        stone = encode_event(Tombstone(at=MORNING, policy="lints", schema_version=1, rewards=1))
+        """Delete rows, replace their events by what is left of them, and append the event."""
+        ids = [decision.id for decision in decisions]
+        stone = Tombstone(at=MORNING, policy="lints", schema_version=1, rewards=1)
+        left: dict[int, bytes] = {}
+        for record in await self.events():
+            if any(one.encode() in record.payload for one in ids):
+                event = decode_event(record.payload)
+                rest = event.without(ids) if isinstance(event, Expired) else stone
+                left[record.position] = encode_event(rest)
         await self.save_origin()
-        await self.store.erase(self.name, Erasure(ids, dict.fromkeys(gone, stone)))
-        await self.append(Erased(at=MORNING, decisions=ids, positions=gone))
+        await self.store.erase(self.name, Erasure(ids, left))
+        await self.append(Erased(at=MORNING, decisions=ids, positions=[*left]))
 
     async def save_origin(self) -> None:
         last = (await self.events())[-1].position

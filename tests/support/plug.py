@@ -54,7 +54,7 @@ class Plug:
         self._run = wire.run
         config = uvicorn.Config(
             wire.app,
-            http=protocol(wire.services),  # type: ignore[arg-type]  # a factory is accepted
+            http=protocol(wire.services, wire.app.edge),  # type: ignore[arg-type]  # a factory is accepted
             ws="none",
             lifespan="off",
             log_config=None,

@@ -10,12 +10,11 @@ from random import Random
 from typing import Any, TypeVar
 
 import httpx
-from fastapi import FastAPI
 
 from service.app import assemble, open_services
-from service.http.application import create_app
+from service.http.application import Application, create_app
 from service.http.openapi import document
-from service.http.scope import PROBES
+from service.http.request_head import PROBES
 from service.http.services import Services
 from service.log.stores import Store
 from service.log.stores.memory import MemoryStore
@@ -135,7 +134,7 @@ class Wire:
     Nothing runs between requests: time passes in `sleep`.
     """
 
-    def __init__(self, runner: asyncio.Runner, services: Services, app: FastAPI) -> None:
+    def __init__(self, runner: asyncio.Runner, services: Services, app: Application) -> None:
         self._runner = runner
         self.services, self.app = services, app
         self.client = self.connect()

@@ -14,7 +14,7 @@ from service.log.replicas import Replicas
 from service.log.stores.base import Append
 from service.log.stores.memory import MemoryStore
 from service.state.artifacts import read_artifact, read_meta, report_of
-from service.state.events import Expired, encode_event
+from service.state.events import Default, encode_event
 from service.state.fold import State
 from service.training.settlements import TrainingSet
 from service.training.trainer import _bring, _make, _round, due_count, train
@@ -83,7 +83,7 @@ def test_a_history_is_the_policys_own_up_to_the_count() -> None:
 
 def test_corrections_are_merged_into_a_history_and_count_no_reward() -> None:
     log = trainable()
-    late = log.settle("p", {"toy1": 0.0}, kind=Expired)
+    late = log.settle("p", {"toy1": 0.0}, kind=Default)
     log.correct(late, 1.0)
     rewarded(log, 3)
     history = collected(log, 4)

@@ -27,6 +27,7 @@ from service.state.events import (
     BudgetMoved,
     ChangeDetected,
     Corrected,
+    Default,
     Erased,
     ExperimentDefined,
     ExperimentDeleted,
@@ -43,8 +44,9 @@ from service.state.events import (
     VersionRejected,
     VersionStaged,
     encode_event,
+    settlements_of,
 )
-from service.state.fold import State, is_change_of
+from service.state.fold import ErasedParts, State, is_change_of
 from service.state.rollout import NO_READING, RolloutPlan, RolloutStep
 from service.training.settlements import TrainingSet, collect
 from tests.support.clock import run_virtual
@@ -115,7 +117,9 @@ class Log:
     state: State = field(default_factory=lambda: State("shop"))
     settled: list[Shown] = field(default_factory=list)
 
-    def write(self, event: AnyEvent, artifact: bytes | None = None) -> int:
+    def write(self, event: AnyEvent | Default, artifact: bytes | None = None) -> int:
+        """Append and fold an event; a default is a block of its own."""
+        event = Expired.of([event]) if isinstance(event, Default) else event
         self.records.append((event, artifact))
         step(self.state, self.records)
         return len(self.records)
@@ -192,7 +196,7 @@ class Log:
         policy: str,
         arms: dict[str, float],
         context: dict[str, Any] | None = None,
-        kind: type[Rewarded | Expired] = Rewarded,
+        kind: type[Rewarded | Default] = Rewarded,
         inline: dict[str, Any] | None = None,
         *,
         imported: bool = False,
@@ -218,6 +222,29 @@ class Log:
         )
         self.settled.append(Shown(event, self.write(event)))
         return self.settled[-1]
+
+    def expire(
+        self, policy: str, decisions: list[list[str]], context: dict[str, Any]
+    ) -> list[Shown]:
+        """Defaults of new decisions, which showed these arms, in one block."""
+        state, place = self.state, len(self.records)
+        base = state.schema.encode_context(context)
+        rows = {arm: state.schema.row(base, state.rows[arm]) for arms in decisions for arm in arms}
+        block = [
+            Default(
+                at=0.0,
+                decision=f"d{place}.{number}",
+                policy=policy,
+                version=self._version(policy),
+                schema_version=state.schema_version,
+                settled=[Outcome(arm, 0.0, rows[arm]) for arm in arms],
+            )
+            for number, arms in enumerate(decisions)
+        ]
+        position = self.write(Expired.of(block))
+        found = [Shown(one, position) for one in block]
+        self.settled += found
+        return found
 
     def _version(self, policy: str) -> int:
         """The version that decides; 0 for a policy that is gone, or never was."""
@@ -282,10 +309,10 @@ class Log:
         version.use(learner.view.measured(self.state.schema.layout.unpack(rows)))
         version.trained_to, version.rewards, version.begins = watermark, learner.rewards, begins
         for position, (event, _) in enumerate(self.records[begins:watermark], begins + 1):
-            if isinstance(event, Learned) and self.state.knows(event.schema_version):
-                outcomes = learner.outcomes(self.state.present(event), position)
-                version.fold(position, event.decision, outcomes)
-            elif is_change_of(event, learner):
+            found = [one for one in settlements_of(event) if self.state.knows(one.schema_version)]
+            told = learner.told(map(self.state.present, found), position)
+            version.fold(position, [(one.decision, outcomes) for one, outcomes in told])
+            if is_change_of(event, learner):
                 version.drop(event.columns, event.since, position)
         self.hand_over(policy, pack_artifact(*learner.describe(version)), gated=gated)
 
@@ -347,7 +374,10 @@ def staged_by(state: State, event: VersionStaged, artifact: bytes, records: Any)
     version = read_artifact(learner, artifact)
     later = list(enumerate(records[: state.position], 1))[version.trained_to :]
     erased = [event for _, (event, _) in later if isinstance(event, Erased)]
-    gone = {position for event in erased for position in event.positions}
+    gone = ErasedParts(
+        {position for event in erased for position in event.positions},
+        {decision for event in erased for decision in event.decisions},
+    )
     for position, (each, _) in later:
         state.catch_up(learner, version, position, each, gone)
     return version

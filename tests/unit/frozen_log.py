@@ -24,8 +24,8 @@ from service.state.decisions import (
 from service.state.events import (
     Activated,
     AnyEvent,
+    Default,
     Erased,
-    Expired,
     Exposed,
     Imported,
     Leased,
@@ -114,6 +114,7 @@ def written() -> tuple[Log, Snapshot]:
     log.write(Activated(at=0.0, decision="ahead"))
     log.write(Skipped(at=0.0, position=log.state.position + 1, reason="damaged"))
     _settle_some(log, 24)
+    log.expire("linucb", [["toy1"], ["toy2", "bed1"], ["toy1"]], {"pet": "dog", "age": 2.0})
     for policy in ("neural", "ensemble", "static"):
         log.stage(policy, lag=3)
         log.activate(policy)
@@ -158,7 +159,7 @@ def _settle_some(log: Log, count: int) -> None:
             policy, {arm: float(number % 2), other: 0.5}, {"pet": "dog", "age": number}
         )
         if number % 4 == 1:
-            log.correct(log.settle(policy, {arm: 0.0}, kind=Expired), 1.0)
+            log.correct(log.settle(policy, {arm: 0.0}, kind=Default), 1.0)
         if number % 8 == 3:
             log.withdraw(shown, other)
 

@@ -23,10 +23,10 @@ from service.state.events import (
     Corrected,
     ExperimentDefined,
     Expired,
-    Learned,
     Rewarded,
     VersionActivated,
     encode_event,
+    settlements_of,
 )
 from service.state.fold import State
 from tests.unit.audited import (
@@ -99,7 +99,7 @@ def test_a_lost_row_is_named_where_an_event_settles_it_and_counted_else(
     played: MemoryStore,
 ) -> None:
     _, corrected = event(played, Corrected)
-    settled = {event.decision for _, event in events_of(played) if isinstance(event, Learned)}
+    settled = {one.decision for _, event in events_of(played) for one in settlements_of(event)}
     lost = [decision.id for decision in decisions_of(played) if decision.id not in settled][:2]
     found = audited(Changed(played, dict.fromkeys([corrected.decision, *lost])))
     named, counted = found.kept
@@ -146,8 +146,10 @@ def test_an_event_that_cannot_be_read_or_folded_is_named(
     assert found.underived == found.decisions
 
 
-def settled_otherwise(**changes: Any) -> Callable[[Learned], Learned]:
-    def change(event: Learned) -> Learned:
+def settled_otherwise(**changes: Any) -> Callable[[Any], Any]:
+    def change(event: Any) -> Any:
+        if isinstance(event, Expired):
+            return Expired.of([change(one) for one in event.defaults])
         first, *rest = event.settled
         return msgspec.structs.replace(
             event, settled=[msgspec.structs.replace(first, **changes), *rest]
@@ -176,14 +178,15 @@ def settled_otherwise(**changes: Any) -> Callable[[Learned], Learned]:
 def test_an_event_that_was_changed_is_named(
     played: MemoryStore,
     kind: type[Any],
-    change: Callable[[Any], Learned],
+    change: Callable[[Any], Any],
     found_as: str,
     what: str,
 ) -> None:
     position, original = event(played, kind)
     changed = change(original)
     found = audited(Changed(played, events={position: encode_event(changed)}))
-    named = [each for each in found.kept if each.id == changed.decision and each.kind == found_as]
+    [settled] = settlements_of(changed)
+    named = [each for each in found.kept if (each.id, each.kind) == (settled.decision, found_as)]
     assert any(what in each.what and f"position {position}" in each.what for each in named)
 
 
@@ -307,7 +310,7 @@ def test_a_part_goes_on_one_event_at_a_time_where_those_before_it_cannot_be_fold
 ) -> None:
     failed = []
 
-    def fail(state: State, first: int, events: Sequence[Learned]) -> None:
+    def fail(state: State, first: int, events: Sequence[Any]) -> None:
         failed.append(first)
         raise ZeroDivisionError
 

@@ -12,7 +12,15 @@ from service.http.services import Services
 from service.log.stores.base import Append, Trim
 from service.log.stores.memory import MemoryStore
 from service.settle.marks import arm_mark
-from service.state.events import Corrected, Expired, Learned, Rewarded, encode_event
+from service.state.events import (
+    AnyEvent,
+    Corrected,
+    Expired,
+    Learned,
+    Rewarded,
+    encode_event,
+    settlements_of,
+)
 from tests.support.clock import run_virtual
 from tests.unit.audited import audited, define, events_of, live
 from tests.unit.folding import POLICIES, shop
@@ -37,10 +45,10 @@ def taught() -> MemoryStore:
 
 
 def settled(store: MemoryStore) -> list[Learned]:
-    return [event for _, event in events_of(store) if isinstance(event, Learned)]
+    return [one for _, event in events_of(store) for one in settlements_of(event)]
 
 
-def append(store: MemoryStore, event: Learned, mark: str = "fresh") -> int:
+def append(store: MemoryStore, event: AnyEvent, mark: str = "fresh") -> int:
     """Under a mark that nobody knows, as if those of before had been forgotten."""
     entry = Append("shop", encode_event(event), {mark: ""})
     [appended] = run_virtual(store.commit([entry]))
@@ -68,10 +76,10 @@ def half(first: Rewarded, **more: Any) -> Rewarded:
     return msgspec.structs.replace(first, settled=settled)
 
 
-AGAIN: dict[str, Callable[[Rewarded], Learned]] = {
+AGAIN: dict[str, Callable[[Rewarded], AnyEvent]] = {
     "the same reward": lambda first: first,
     "another value": half,
-    "a default": lambda first: Expired(**msgspec.structs.asdict(first)),
+    "a default": lambda first: Expired.of([first]),
     "a correction of a reward that it never had": lambda first: Corrected(
         **msgspec.structs.asdict(half(first, was=0.5, since=2))
     ),

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from service.definition.reward_request import RewardRequest
 from service.definition.select_request import SelectRequest
@@ -12,9 +13,9 @@ from service.log.stores.base import Trim
 from service.log.stores.memory import MemoryStore
 from service.offline.audit import Audit
 from service.offline.audit_report import AuditReport
-from service.state.events import Tombstone, decode_event
+from service.state.events import Erased, Tombstone, decode_event, encode_event
 from tests.support.clock import run_virtual
-from tests.unit.audited import CAT, DOG, define, live
+from tests.unit.audited import CAT, DOG, define, live, state_of
 from tests.unit.folding import shop
 
 Play = Callable[[Services], Awaitable[None]]
@@ -77,6 +78,36 @@ def test_what_was_erased_is_counted_and_the_rest_is_clean() -> None:
     assert (found.decisions, found.erased, found.tombstones) == (30, 6, 6)
     assert found.earlier == 18
     assert any("6 erased; 6 events are tombstones" in line for line in found.lines())
+
+
+async def defaults(services: Services) -> None:
+    """Twelve decisions expire as one event; one of them is rewarded later."""
+    made = [
+        await services.selector.select(
+            SelectRequest(CAT, "shop", "lints", unit="ann" if number % 4 == 0 else "bob")
+        )
+        for number in range(12)
+    ]
+    await services.expiry.expire(state_of(services), *(one.decision for one in made))
+    await services.settlements.reward(RewardRequest(made[5].token, 1.0))
+
+
+def test_what_was_erased_of_a_block_is_counted_and_what_is_left_of_it_is_checked() -> None:
+    found = audited(defaults, erase, defaults)
+    assert found.kept == []
+    assert found.clean
+    assert (found.decisions, found.erased, found.tombstones) == (21, 3, 1)
+    wrong = audited(defaults, erase, defaults, then=miscount)
+    assert [(one.kind, one.id) for one in wrong.kept] == [("log", "position 2")]
+
+
+def miscount(store: MemoryStore) -> None:
+    """Take the event of an erasure for another one."""
+    events = store._experiments["shop"].events
+    for position, payload in events.items():
+        event = decode_event(payload)
+        if isinstance(event, Erased):
+            events[position] = encode_event(structs.replace(event, positions=[]))
 
 
 def test_what_was_trimmed_is_counted_and_the_rest_is_clean() -> None:

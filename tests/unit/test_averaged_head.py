@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.bandits.heads import Observation, digest
-from service.bandits.heads.averaged import DISCOUNT, AveragedHead, MovingLevel
+from service.bandits.heads.averaged import AveragedHead
+from service.bandits.heads.averaged_noises import DISCOUNT, MovingLevel
 from service.bandits.heads.averaged_rows import CROSSES, MemberRows, Rows, Spec
 from service.features.declaration import Features
 from service.features.schema import Array, Schema

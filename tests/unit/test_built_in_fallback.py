@@ -16,7 +16,7 @@ from service.definition.select_request import SelectRequest
 from service.http.services import Services
 from service.log.stores.memory import MemoryStore
 from service.state.decisions import Decision
-from service.state.events import Expired
+from service.state.events import Default
 from service.state.fold import State
 from tests.support.broken import break_head
 from tests.unit.audited import CAT, DOG, audited, state_of
@@ -86,7 +86,7 @@ def test_it_learns_every_reward_from_the_first_one_on() -> None:
     log = Log()
     log.define(shop(**TWO))
     log.settle("linucb", {"toy1": 1.0})
-    later = log.settle("lints", {"toy1": 1.0, "food1": 0.0}, kind=Expired)
+    later = log.settle("lints", {"toy1": 1.0, "food1": 0.0}, kind=Default)
     log.correct(later, 0.5)
     log.settle("lints", {"rope": 1.0}, inline={"kind": "toy"})
     assert counts(log.state) == {"toy1": 1.5, "food1": 0.5}

@@ -13,7 +13,13 @@ from service.errors import Conflict
 from service.http.services import Services
 from service.observe.explain import explain
 from service.offline.audit import Audit
-from service.state.events import AnyEvent, Corrected, Learned, Rewarded
+from service.state.events import (
+    AnyEvent,
+    Corrected,
+    Learned,
+    Rewarded,
+    settlements_of,
+)
 from service.state.fold import State
 from tests.unit.folding import bits, replay
 from tests.unit.test_settlement import PET, events_of, serving, told
@@ -52,7 +58,7 @@ def counts(services: Services) -> tuple[float, int, int, float]:
 
 
 def of_a_decision(events: list[AnyEvent]) -> list[Learned]:
-    return [event for event in events if isinstance(event, Learned)]
+    return [one for event in events for one in settlements_of(event)]
 
 
 async def sound(services: Services) -> None:

@@ -9,7 +9,7 @@ from service.bandits.heads import Head, Observation
 from service.decide.scoring import decide
 from service.state.artifacts import read_artifact
 from service.state.decider import Decider
-from service.state.events import ChangeDetected, Expired
+from service.state.events import ChangeDetected, Default
 from service.state.fold import State, changes_due
 from service.training.settlements import collect
 from tests.support.clock import run_virtual
@@ -153,8 +153,8 @@ def test_corrections_of_dropped_rows_weigh_nothing_and_of_kept_ones_all() -> Non
     """A cat's and a dog's toy, both 0 at first; the dog's is dropped. The cat's click adds 1 to b
     of its cell, the dog's nothing; one shown before the change and settled after it counts."""
     log = opened(CROSSED)
-    cat = log.settle("p", {"toy1": 0.0}, {"pet": "cat"}, kind=Expired)
-    dog = log.settle("p", {"toy1": 0.0}, {"pet": "dog"}, kind=Expired)
+    cat = log.settle("p", {"toy1": 0.0}, {"pet": "cat"}, kind=Default)
+    dog = log.settle("p", {"toy1": 0.0}, {"pet": "dog"}, kind=Default)
     log.change("p", [DOG], since=4)
     before = head_of(log.state, "p")
     log.correct(dog, 1.0)
@@ -162,7 +162,7 @@ def test_corrections_of_dropped_rows_weigh_nothing_and_of_kept_ones_all() -> Non
     log.correct(cat, 1.0)
     ridge: Any = head(log)
     assert ridge.b.tolist() == [0, 0, 1, 0, 0, 0]
-    late = log.settle("p", {"toy1": 0.0}, {"pet": "dog"}, kind=Expired)
+    late = log.settle("p", {"toy1": 0.0}, {"pet": "dog"}, kind=Default)
     log.correct(late, 1.0)
     assert ridge.b.tolist() == [0, 0, 1, 1, 0, 0]
     assert ridge.n == 2

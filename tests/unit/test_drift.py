@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
+from service.decide.recorder import Recorded
 from service.decide.scoring import decide
 from service.decide.select import Decided
 from service.definition.experiment import RewardRules
@@ -317,7 +318,8 @@ def test_a_decision_under_features_that_changed_since_is_answered() -> None:
         await define(services, shop(p={"kind": "linucb"}))
         selector, state = services.selector, state_of(services)
         lookup = selector._lookups.look_up(state, SelectRequest(CAT))
-        recorded = selector._recorder.record(lookup, *decide(*lookup.choice))
+        [recorded] = selector._recorder.record([(lookup, *decide(*lookup.choice))], [None])
+        assert isinstance(recorded, Recorded)
         wider = shop(p={"kind": "linucb"})
         wider["features"]["context"]["visits"] = {"type": "numeric", "default": 0.0}
         await define(services, wider)

@@ -169,7 +169,7 @@ def test_a_click_after_the_default_takes_the_weight_of_the_default_back() -> Non
         *_, default, corrected = await events_of(services)
         assert isinstance(default, Expired)
         assert isinstance(corrected, Corrected)
-        assert [one.weight for one in default.settled] == GIVEN
+        assert [one.weight for one in default.defaults[0].settled] == GIVEN
         assert [(one.was, one.weighed) for one in corrected.settled] == [(0.0, 0.5)]
         assert settled(corrected) == [(second, 1.0, 1.0)]
         head: Any = state_of(services).learners["linucb"].active.head
@@ -270,10 +270,10 @@ def test_the_audit_finds_a_changed_weight() -> None:
         record = (await services.store.read("shop", 0, 100))[-1]
         event = decode_event(record.payload)
         assert isinstance(event, Expired)
-        first, second, third = event.settled
-        changed = structs.replace(
-            event, settled=[first, structs.replace(second, weight=0.6), third]
-        )
+        [default] = event.defaults
+        first, second, third = default.settled
+        settled = [first, structs.replace(second, weight=0.6), third]
+        changed = Expired.of([structs.replace(default, settled=settled)])
         store: Any = services.store
         store._experiments["shop"].events[record.position] = encode_event(changed)
         report = await Audit(store, "shop").run()

@@ -9,7 +9,7 @@ from service.bandits.heads import BetaHead, RidgeHead
 from service.bandits.rules import probabilities
 from service.errors import LogGap, StoreUnavailable
 from service.state.decider import Decider
-from service.state.events import ArmUpserted, Expired, VersionActivated
+from service.state.events import ArmUpserted, Default, VersionActivated
 from service.state.fold import State
 from tests.unit.folding import SHOP, TRAINED, Log, bits, collected, head_of, replay, shop
 
@@ -50,7 +50,7 @@ def test_two_rewards_of_a_cats_toy_are_counted_in_its_cell_of_the_head() -> None
 def test_a_click_after_the_default_leaves_the_head_as_if_it_had_come_at_once() -> None:
     late, straight = opened(), opened()
     for policy in ("linucb", "popularity", "neural_ucb", "lints_disjoint"):
-        late.correct(late.settle(policy, {"toy1": 0.0}, kind=Expired), 1.0)
+        late.correct(late.settle(policy, {"toy1": 0.0}, kind=Default), 1.0)
         straight.settle(policy, {"toy1": 1.0})
         assert head_of(late.state, policy) == head_of(straight.state, policy)
         assert vars(late.state.reward_sums[policy]) == vars(straight.state.reward_sums[policy])
@@ -150,7 +150,7 @@ def test_other_settings_start_that_head_from_the_prior_and_no_other(change: dict
 def test_a_correction_of_what_a_new_head_does_not_hold_weighs_nothing() -> None:
     """Two defaults of 0, the head started anew, then the click after all: b stays 0, Beta(1, 1)."""
     log = opened(linucb=LINUCB, popularity=SHOP["policies"]["popularity"])
-    early = [log.settle(policy, {"toy1": 0.0}, kind=Expired) for policy in ("linucb", "popularity")]
+    early = [log.settle(policy, {"toy1": 0.0}, kind=Default) for policy in ("linucb", "popularity")]
     log.define(shop(linucb=LINUCB | {"ridge": 2.0}))
     log.define(shop(linucb=LINUCB | {"ridge": 2.0}, popularity=SHOP["policies"]["popularity"]))
     for shown in early:
@@ -169,9 +169,9 @@ def test_a_correction_of_what_came_while_the_head_was_frozen_weighs_nothing() ->
     frozen = shop(popularity=SHOP["policies"]["popularity"] | {"learning": False})
     log = opened(popularity=SHOP["policies"]["popularity"])
     log.define(frozen)
-    missed = log.settle("popularity", {"toy1": 0.0}, kind=Expired)
+    missed = log.settle("popularity", {"toy1": 0.0}, kind=Default)
     log.define(shop(popularity=SHOP["policies"]["popularity"]))
-    held = log.settle("popularity", {"toy1": 0.0}, kind=Expired)
+    held = log.settle("popularity", {"toy1": 0.0}, kind=Default)
     log.correct(missed, 1.0)
     assert beta(log) == {"toy1": [1.0, 2.0]}
     log.correct(held, 1.0)

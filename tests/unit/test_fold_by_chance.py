@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from service.decide.scoring import decide
 from service.features.attributes import attribute_faults
 from service.state.decider import Decider
-from service.state.events import Expired, Rewarded, decode_event, encode_event
+from service.state.events import (
+    Default,
+    Rewarded,
+    decode_event,
+    encode_event,
+)
 from service.state.fold import State
 from tests.support.properties import examples
 from tests.unit.folding import KINDS, POLICIES, SHOP, Log, bits, replay
@@ -108,7 +113,7 @@ def settle(log: Log, policy: str, arm: int, reward: float, default: bool, age: i
     if arms:
         shown = {arms[arm % len(arms)]: reward, arms[age % len(arms)]: 0.0}
         context = {"pet": ["cat", "dog"][arm % 2], "age": float(age)}
-        log.settle(policy, shown, context, Expired if default else Rewarded)
+        log.settle(policy, shown, context, Default if default else Rewarded)
 
 
 def correct(log: Log, which: int, reward: float) -> None:

@@ -17,7 +17,10 @@ from service.bandits.heads.ensemble import times
 from service.bandits.version import NEGLIGIBLE_SHARE
 from service.features.row import Row
 from service.state.artifacts import read_artifact
-from service.state.events import Expired, Learned
+from service.state.events import (
+    Default,
+    settlements_of,
+)
 from service.state.fold import State
 from service.training.settlements import collect
 from tests.support.clock import run_virtual
@@ -52,11 +55,10 @@ def weighted(log: Log, every: int = 1, share: float = 1.0) -> list[Counted]:
     rows: dict[tuple[str, str], Counted] = {}
     count = 0
     for event, _ in log.records:
-        if not isinstance(event, Learned):
-            continue
         before = count
-        for outcome in event.settled:
-            pair = event.decision, outcome.arm
+        each = [(one.decision, arm) for one in settlements_of(event) for arm in one.settled]
+        for decision, outcome in each:
+            pair = decision, outcome.arm
             if outcome.was is None:
                 rows[pair] = Counted(*pair, outcome.row, outcome.reward)
                 count += 1
@@ -118,7 +120,7 @@ def visits(log: Log, count: int, seed: int = 0) -> None:
         arms = rng.choice(sorted(log.state.arms), rng.integers(1, 4), replace=False)
         rewards = {str(arm): float(rng.integers(0, 2) * rng.random()) for arm in arms}
         pet = ["cat", "dog"][rng.integers(2)]
-        log.settle("p", rewards, {"pet": pet, "age": float(rng.integers(0, 90))}, kind=Expired)
+        log.settle("p", rewards, {"pet": pet, "age": float(rng.integers(0, 90))}, kind=Default)
         if rng.random() < 0.4:
             log.correct(log.settled[rng.integers(len(log.settled))], float(rng.random()))
 
@@ -158,7 +160,7 @@ def test_what_decayed_to_a_billionth_of_a_thousandth_is_no_longer_corrected() ->
     policy = {"kind": "linucb", "gamma": 0.5, "decay_every": 1, "features": ["pet x kind"]}
     for further, weight in ((38, 2.0**-39), (39, 0.0), (60, 0.0)):
         log = opened(policy)
-        first = log.settle("p", {"toy1": 0.0}, kind=Expired)
+        first = log.settle("p", {"toy1": 0.0}, kind=Default)
         for _ in range(further):
             log.settle("p", {"bed1": 0.0}, {"pet": "dog"})
         log.correct(first, 1.0)
@@ -214,8 +216,8 @@ def test_a_trainers_rebuild_is_the_live_fold_in_its_features(kind: str) -> None:
     rebuilt, folded = (learner.version(1, trained.encoder) for _ in range(2))
     rebuilt.refold(history.memory, history.begins)
     for position, (event, _) in enumerate(log.records[: history.watermark], 1):
-        if isinstance(event, Learned):
-            folded.fold(position, event.decision, learner.outcomes(event))
+        told = learner.told(settlements_of(event))
+        folded.fold(position, [(one.decision, outcomes) for one, outcomes in told])
     assert (rebuilt.settled, rebuilt.decays) == (folded.settled, folded.decays)
     assert (trained.settled, trained.decays) == (folded.settled, folded.decays)
     assert rebuilt.settled >= 60

@@ -111,3 +111,21 @@ def test_a_million_addresses_leave_a_bounded_memory(
     clock.at += 600
     counted.hit("address", rate, ("key", "one"), 1)
     assert counted.counters == 1
+
+
+def test_each_worker_lets_its_part_of_a_rate_through(clock: FixedClock) -> None:
+    rates = Rates(clock, workers=3)
+    rate = Rate(10, 60)
+    waits = [rates.hit("key", rate, ("k", ""), 1) for _ in range(5)]
+    assert waits[:4] == [0, 0, 0, 0]  # a third, rounded up
+    assert waits[4] > 0
+
+
+def test_a_cost_above_the_part_of_a_worker_is_let_through_alone(clock: FixedClock) -> None:
+    rates, rate = Rates(clock, workers=4), Rate(100, 60)
+    assert rates.hit("key", rate, ("k", ""), 101) == 60  # above the whole rate
+    assert rates.hit("key", rate, ("k", ""), 100) == 0
+    wait = rates.hit("key", rate, ("k", ""), 1)
+    assert wait > 0
+    clock.at += wait
+    assert rates.hit("key", rate, ("k", ""), 1) == 0

@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from service.analysis.rederive import check_decision
+from service.decide.recorder import Recorded
+from service.decide.scoring import decide
 from service.decide.select import WAITING_ENOUGH, Answer
 from service.definition.select_request import Envelope, SelectRequest
+from service.errors import Invalid
 from service.log.stores.base import CommitResult, Entry
 from service.log.stores.memory import MemoryStore
 from service.state.decisions import decode_decision
@@ -188,3 +192,41 @@ def test_a_request_with_a_key_has_a_batch_of_its_own_where_it_tries_other_arms(
     state = wire.services.log.replicas.state("shop")
     assert state is not None
     assert [list(check_decision(state, decision)) for decision in decisions] == [[], []]
+
+
+def test_a_row_that_is_too_long_fails_its_own_request_alone(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row of a request with a unit is longer by the unit's hash. One of both failed all."""
+    asking.store.gate.set()
+    services = asking.wire.services
+    selector, [name] = services.selector, services.log.replicas.by_name
+    state = services.log.replicas.state(name)
+    assert state is not None
+    plain = msgspec.structs.replace(QUESTION, arms=[*state.candidates.ids][:3])
+    [only] = selector._recorder.record(
+        [(lookup := selector._lookups.look_up(state, plain), *decide(*lookup.choice))], [None]
+    )
+    assert isinstance(only, Recorded)
+    for _ in range(2):  # measured with a stale head, and with one that is not
+        asking.wire.run(selector.select(plain))
+    selector._recorder._most_bytes = len(only.row.payload) + 8
+
+    sizes, whole = list[int](), selector._decide_batch
+
+    def decide_batch(batch: list[Any]) -> None:
+        sizes.append(len(batch))
+        whole(batch)
+
+    monkeypatch.setattr(selector, "_decide_batch", decide_batch)
+
+    async def ask() -> list[Answer | BaseException]:
+        asked = [plain, msgspec.structs.replace(plain, unit="visitor"), plain]
+        return await asyncio.gather(*map(selector.select, asked), return_exceptions=True)
+
+    first, refused, last = asking.wire.run(ask())
+    assert isinstance(refused, Invalid)
+    assert [fault.path for fault in refused.faults] == ["arms"]
+    assert isinstance(first, Answer)
+    assert isinstance(last, Answer)
+    assert sizes == [3]

@@ -7,7 +7,7 @@ import pytest
 
 from service.bandits.heads import digest
 from service.definition.experiment import Definition
-from service.state.events import Erased, Expired, VersionStaged
+from service.state.events import Default, Erased, VersionStaged
 from service.state.fold import State, changes_due, gates_due
 from service.state.footprint import footprint
 from service.state.learner import Learner
@@ -45,7 +45,7 @@ def teach(log: Log, count: int = 12) -> None:
         shown = {arm: float(number % 3 == 0), "toy2": 0.5}
         told = log.settle("main", shown, {"pet": ["cat", "dog"][number % 2], "age": number})
         if number % 5 == 1:
-            log.correct(log.settle("main", {arm: 0.0}, kind=Expired), 1.0)
+            log.correct(log.settle("main", {arm: 0.0}, kind=Default), 1.0)
         if number % 5 == 3 and arm != "toy2":
             log.withdraw(told, "toy2")
 

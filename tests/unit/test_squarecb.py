@@ -55,9 +55,10 @@ def learn(one: Learner, rewards: dict[int, list[float]]) -> None:
             settled = Outcome(
                 f"{KINDS[kind]} {kind}", reward, one.schema.layout.pack(np.eye(3)[kind])
             )
-            one.fold(position, Rewarded(
+            event = Rewarded(
                 at=0.0, decision=str(position), policy="p", schema_version=1, settled=[settled]
-            ))  # fmt: skip
+            )
+            one.fold(position, [event])
 
 
 def chances(one: Learner, candidates: Candidates) -> np.ndarray:

@@ -22,7 +22,7 @@ from service.bandits.heads import (
     digest,
 )
 from service.bandits.heads.gradient_full import Full
-from service.state.events import Corrected, Expired
+from service.state.events import Corrected, Default
 from tests.unit.folding import Log, collected, head_of, trainable
 from tests.unit.small_net import RIDGE, SMALL, rows_of
 from tests.unit.test_forgetting import (
@@ -192,7 +192,7 @@ def test_a_windowed_head_is_a_fresh_one_over_what_is_left_of_its_memory(kind: st
 def test_a_memory_finds_its_rows_after_one_went() -> None:
     """Of three settlements the second goes; a correction of the third still finds it."""
     log = opened({"kind": "linucb", "window": 10})
-    shown = [log.settle("p", {"toy1": 0.0}, kind=Expired) for _ in range(3)]
+    shown = [log.settle("p", {"toy1": 0.0}, kind=Default) for _ in range(3)]
     log.withdraw(shown[1], "toy1")
     log.correct(shown[2], 1.0)
     rows = remembered(log)
@@ -207,7 +207,7 @@ def test_tallies_are_what_they_were_without() -> None:
     log, other = (opened({"kind": "linucb"}) for _ in range(2))
     for each in (log, other):
         each.settle("p", {"food1": 1.0, "toy1": 0.5})
-    shown = log.settle("p", {"toy1": 0.25, "bed1": 0.0}, kind=Expired)
+    shown = log.settle("p", {"toy1": 0.25, "bed1": 0.0}, kind=Default)
     log.withdraw(shown, "bed1")
     log.withdraw(shown, "toy1")
     own, twin = log.state.reward_sums["p"], other.state.reward_sums["p"]
@@ -220,7 +220,7 @@ def test_tallies_are_what_they_were_without() -> None:
 def test_a_trainer_learns_without_it() -> None:
     """It counted as a reward when it came, so that trainings fall due as they did."""
     log = trainable()
-    shown = log.settle("p", {"toy1": 0.0, "toy2": 0.0}, kind=Expired)
+    shown = log.settle("p", {"toy1": 0.0, "toy2": 0.0}, kind=Default)
     log.withdraw(shown, "toy2")
     log.settle("p", {"toy1": 1.0})
     history = collected(log, 3)
@@ -229,7 +229,7 @@ def test_a_trainer_learns_without_it() -> None:
 
 def test_an_arm_may_be_settled_again_and_a_head_that_began_later_is_left_as_it_is() -> None:
     log = opened({"kind": "linucb"})
-    log.withdraw(log.settle("p", {"toy1": 0.0}, kind=Expired), "toy1")
+    log.withdraw(log.settle("p", {"toy1": 0.0}, kind=Default), "toy1")
     shown, learner = log.settle("p", {"toy1": 1.0}), log.state.learners["p"]
     head: Any = learner.active.head
     assert (head.n, log.state.reward_sums["p"].count, learner.rewards) == (1, 1, 2)

@@ -27,16 +27,27 @@ from typing import Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from service.bandits.heads.averaged_member import LEAST_VARIANCE, Member
-from service.bandits.heads.averaged_rows import LATE_SPECS, MemberRows, Rows, Spec
+from service.bandits.heads.averaged_forms import Average, Counting, Forms, total
+from service.bandits.heads.averaged_member import LEAST_VARIANCE, BlockForecast, Member
+from service.bandits.heads.averaged_noises import (
+    DISCOUNT,
+    LEVELLED,
+    SETTLED,
+    TAILS,
+    BlockErrors,
+    MovingLevel,
+    Noises,
+    judge,
+)
+from service.bandits.heads.averaged_rows import LATE_SPECS, BlockRows, MemberRows, Rows, Spec
 from service.bandits.heads.base import (
     OUTSIDE,
     Bank,
     HeadHealth,
     NameIndex,
     Observation,
+    Observations,
     Stored,
     pack_names,
     part,
@@ -46,25 +57,8 @@ from service.bandits.heads.head import Effects, Head
 from service.bandits.heads.recursive import SINGULAR
 from service.bandits.heads.reward_sums import RewardSums
 from service.bandits.linalg import Array, Index, spectrum
+from service.errors import NotPositiveDefinite
 from service.features.view import View
-
-DISCOUNT = 0.995
-"""Factor of the evidence for a member, a settlement."""
-
-TAILS = 4.0
-"""Degrees of freedom of the t distribution that errors are judged by. Under a normal one, a single
-lucky reward of an arm that is usually certain gave all weight to whoever had doubted most."""
-
-FIRST_COUNT, CAP, CAP_FADING = 50.0, 2_000.0, 500.0
-"""Settlements that the first noise weighs; windows of the noise and of the usual variance. The
-first noise weighs much: standardised errors underestimate the noise while variances are large."""
-
-LEAST_NOISE_SHARE = 1e-3
-"""Least noise, as a share of the variance of rewards."""
-
-COMMON, OWN_CAP = 5.0, 500.0
-"""Settlements that the common noise weighs in an arm's; window of an arm's own. One noise for all
-would call an arm of dear mistakes certain where the others never vary."""
 
 NEGLIGIBLE_WEIGHT = 1e-3
 """Members below this weight are left out of a decision."""
@@ -73,144 +67,10 @@ LATE_MEMBER_ARMS = 64
 """Arms with which late members join and stay: their matrices are the largest, and 2,048 settlements
 tell little of each of more arms."""
 
-LEVELLED = 256
-"""Settlements after which errors are tested for a level that moved."""
-
-DRIFT, ALARM, SHOCK, SETTLED = 0.5, 10.0, 2.0, 100.0
-"""Drift and threshold of the sums of the test (Page 1954), the largest standardised error, which
-keeps a few rare clicks from raising an alarm, and number of errors that the mean after an alarm
-is of."""
-
 
 def _name(arm: str) -> str:
     """All arms outside the catalogue have one row, which no decision reads: theirs is the prior."""
     return OUTSIDE if arm.startswith(OUTSIDE) else arm
-
-
-def _sum(weights: Array, found: Array) -> Array:  # (members,), (members, B, K) -> (B, K)
-    return np.asarray(weights @ found.reshape(len(weights), -1)).reshape(found.shape[1:])
-
-
-class Noises:
-    """Noises of the members, learned from the errors of their forecasts.
-
-    Those of kind 0 are means of squared errors over 1 + v, those of kind 1 of plain ones.
-
-    fresh     share of the first noise that is left
-    squares   (2, members) what errors made of the rest
-    usual_variance    (members,) usual variance of what was shown
-    counts    (n,) settlements of an arm; the last one stays the prior's
-    arms      (2, members, n) sums of an arm's squared errors
-    """
-
-    def __init__(self, specs: Sequence[Spec]) -> None:
-        self._caps = np.array([CAP if spec.gamma == 1.0 else CAP_FADING for spec in specs])
-        self.fresh, self.count = 1.0, FIRST_COUNT
-        self.squares, self.usual_variance = np.zeros((2, len(specs))), np.zeros(len(specs))
-        self.counts, self.arms = np.zeros(2), np.zeros((2, len(specs), 2))
-
-    def admit(self, arm: int) -> None:
-        """Give a row to an arm that was not met before."""
-        if arm + 1 == len(self.counts):
-            self.counts = np.pad(self.counts, (0, arm + 1))
-            self.arms = np.pad(self.arms, ((0, 0), (0, 0), (0, arm + 1)))
-
-    def of_all(self, kind: int, variance: float) -> Array:  # (members,)
-        """Return the noise over all arms. variance: of rewards."""
-        noise = self.squares[kind] + self.fresh * variance
-        return np.asarray(np.maximum(noise, LEAST_NOISE_SHARE * variance)) if kind == 0 else noise
-
-    def of_arm(self, kind: int, variance: float, arm: int) -> Array:  # (members,)
-        """Return the noise of an arm: at least that of all arms, and what its own errors say."""
-        common = self.of_all(kind, variance)
-        own = (COMMON * common + self.arms[kind, :, arm]) / (COMMON + self.counts[arm])
-        return np.asarray(np.maximum(common, own))
-
-    def of_arms(self, variance: float, arms: Index) -> Array:  # (K,) -> (members, K)
-        """Return what `of_arm` does of kind 0, for several arms."""
-        common = self.of_all(0, variance)[:, None]
-        own = (COMMON * common + self.arms[0][:, arms]) / (COMMON + self.counts[arms])
-        return np.asarray(np.maximum(common, own))
-
-    def learn(self, arm: int, errors: Array, variances: Array, weight: float, now: int) -> None:
-        """Take in the errors (members,) of one settlement, which counts as so many."""
-        squares = np.square(errors)
-        both = np.array((squares / (1.0 + variances), squares))
-        self.count = min(self.count + weight, CAP)
-        self.fresh *= 1.0 - weight / self.count
-        self.squares += (both - self.squares) * (weight / self.count)
-        windows = np.minimum(self._caps, self.count)
-        self.usual_variance += (variances - self.usual_variance) * (
-            weight / windows if now else 1.0
-        )
-        kept = min(1.0, OWN_CAP / float(self.counts[arm] + weight))
-        self.counts[arm] = kept * (self.counts[arm] + weight)
-        self.arms[:, :, arm] = kept * (self.arms[:, :, arm] + weight * both)
-
-    def join(self, others: "Noises", rows: int) -> None:
-        """Take further members, with noises of theirs from the same settlements."""
-        found, theirs = self.arrays(rows), others.arrays(rows)
-        for name, axis in (("squares", 1), ("usual_variance", 0), ("arms", 1)):
-            found[name] = np.concatenate((found[name], theirs[name]), axis)
-        self._caps = np.concatenate((self._caps, others._caps))
-        self.restore(found, rows)
-
-    def keep(self, members: npt.NDArray[np.bool_]) -> None:
-        """Go on with some of the members."""
-        self._caps, self.usual_variance = self._caps[members], self.usual_variance[members]
-        self.squares, self.arms = self.squares[:, members], self.arms[:, members]
-
-    def arrays(self, rows: int) -> dict[str, Stored]:
-        return {
-            "common": np.array([[self.fresh, self.count]]),
-            "squares": self.squares,
-            "usual_variance": self.usual_variance,
-            "counts": self.counts[:rows],
-            "arms": self.arms[:, :, :rows],
-        }
-
-    def restore(self, arrays: dict[str, Stored], rows: int) -> None:
-        [[self.fresh, self.count]] = arrays["common"].tolist()
-        self.squares, self.usual_variance = (
-            arrays["squares"].copy(),
-            arrays["usual_variance"].copy(),
-        )
-        self.counts = np.pad(arrays["counts"], (0, 2 * max(rows, 1) - rows))
-        self.arms = np.pad(arrays["arms"], ((0, 0), (0, 0), (0, 2 * max(rows, 1) - rows)))
-
-
-class MovingLevel:
-    """How far the level of all rewards has moved: a two-sided CUSUM (Page 1954) of the averaged
-    forecast's errors. Nothing moves without an alarm. At an alarm the level moves by the mean error
-    since the sum last stood at zero, which is too far, and then by a running mean of the errors
-    that remain. A level that all arms share is learned from all of them at once.
-
-    sides   upwards and downwards: the sum, the errors in it, and how many
-    """
-
-    def __init__(self) -> None:
-        self.moved, self.count, self.sides = 0.0, SETTLED, np.zeros((2, 3))
-
-    def see(self, error: float, deviation: float) -> None:
-        if self.count < SETTLED:
-            self.count += 1.0
-            self.moved += error / self.count
-        z = min(max(error / deviation, -SHOCK), SHOCK)
-        for side, sign in zip(self.sides, (1.0, -1.0), strict=True):
-            total = max(0.0, float(side[0]) + sign * z - DRIFT)
-            side[:] = (total, side[1] + error, side[2] + 1.0) if total else 0.0
-            if total > ALARM:
-                self.moved += float(side[1] / side[2])
-                self.count = 0.5 * float(side[2])
-                self.sides[:] = 0.0
-                return
-
-    def array(self) -> Array:
-        return np.array([self.moved, self.count, *self.sides.ravel()])
-
-    def restore(self, array: Array) -> None:
-        self.moved, self.count, *sides = array.tolist()
-        self.sides = np.array(sides).reshape(2, 3)
 
 
 class AveragedHead(Head):
@@ -237,7 +97,7 @@ class AveragedHead(Head):
         self.noises = Noises(specs)
         self._speaks = np.ones(len(specs), bool)
         self._evidence = np.zeros(len(specs))
-        self._kept: tuple[Index, Array] | None = None
+        self._kept: Counting | None = None
 
     @property
     def specs(self) -> list[Spec]:
@@ -287,12 +147,13 @@ class AveragedHead(Head):
             self.take(self.trial)
         self.trial = None
 
-    def _admit(self, name: str) -> int:
-        """Return the row of an arm, a new one if it was not met before."""
+    def _admit(self, name: str, now: int | None = None) -> int:
+        """Return the row of an arm, a new one if it was not met before. now: settlements before it;
+        None: those until now."""
         known, arm = self.count, self._arms.add(name) - 1
         if arm == known:
             for member in self.members:
-                member.admit(arm, self.settled)
+                member.admit(arm, self.settled if now is None else now)
             self.noises.admit(arm)
         return arm
 
@@ -342,36 +203,60 @@ class AveragedHead(Head):
         """Rows of arms; those that no reward has met share the last one, the prior's."""
         return self._arms.of(arms) - 1
 
-    def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
-        return self.spread_of(MemberRows(self._rows, phi, len(arms)), arms)
+    def spread(
+        self, phi: Array, arms: Sequence[str], *, by_forms: bool = True
+    ) -> tuple[Array, Array, Array]:
+        """Do as `Head`. by_forms: by `Forms` once they pay; the last bits then hang on what was
+        asked before."""
+        return self.spread_of(MemberRows(self._rows, phi, len(arms)), arms, by_forms=by_forms)
 
-    def spread_of(self, seen: MemberRows, arms: Sequence[str]) -> tuple[Array, Array, Array]:
+    def spread_of(
+        self, seen: MemberRows, arms: Sequence[str], *, by_forms: bool
+    ) -> tuple[Array, Array, Array]:
         """Do as `spread`, for rows as members see them."""
-        places, level, now = self._places(arms), self.rewards.level, self.settled
-        at, shares = self._counting
-        if not len(at):
+        places, counting = self._places(arms), self._counting
+        if not len(counting.at):
             raise FloatingPointError("no member of the head has a weight")
-        predicted = [self.members[index].predict(seen, places, level, now) for index in at]
+        width = self._rows.shared_width
+        asked = counting.asked(seen, places, width) if by_forms and width else None
+        if asked is not None and asked.pays:
+            if asked.forms is None:
+                asked.forms = self._forms(counting, seen, places)
+            return asked.forms.spread(seen.own)
+        predicted = [
+            self.members[index].predict(seen, places, self.rewards.level, self.settled)
+            for index in counting.at
+        ]
         means, v = np.array(predicted).swapaxes(0, 1)
-        noises = self.noises.of_arms(self.rewards.spread**2, places)[at, None]
-        usual_variance = np.maximum(self.noises.usual_variance[at], LEAST_VARIANCE)
-        mean, width = _sum(shares, means), _sum(shares, np.sqrt(v * noises))
-        return mean + self.base, width, _sum(shares / usual_variance, v)
+        return self._average(counting, places)(total(counting.shares, means), v)
+
+    def _average(self, counting: Counting, places: Index) -> Average:
+        noises = self.noises.of_arms(self.rewards.spread**2, places)[counting.at, None]
+        usual_variance = np.maximum(self.noises.usual_variance[counting.at], LEAST_VARIANCE)
+        return Average(self.base, counting.shares, noises, usual_variance)
+
+    def _forms(self, counting: Counting, seen: MemberRows, places: Index) -> Forms:
+        shared = self._rows.shared_columns(seen.arms)
+        found = [
+            self.members[index].forms(shared, places, self.rewards.level, self.settled)
+            for index in counting.at
+        ]
+        return Forms(found, self._average(counting, places))
 
     @property
-    def _counting(self) -> tuple[Index, Array]:
-        """The members that count in a decision, and their weights."""
+    def _counting(self) -> Counting:
+        """The members that count in a decision, until the head learns."""
         if self._kept is None:
             weights = self.weights
             kept = np.flatnonzero(weights > NEGLIGIBLE_WEIGHT)
-            self._kept = kept, weights[kept] / weights[kept].sum()
+            self._kept = Counting(kept, weights[kept] / weights[kept].sum())
         return self._kept
 
     def opinions(self, phi: Array, arms: Sequence[str]) -> list[tuple[str, float, Array]]:
         """Return the opinion of each member that counts."""
         seen, places = MemberRows(self._rows, phi, len(arms)), self._places(arms)
         found = []
-        for index, share in zip(*self._counting, strict=True):
+        for index, share in self._counting.members:
             member = self.members[index]
             [means], _ = member.predict(seen, places, self.rewards.level, self.settled)
             found.append((member.spec.name, float(share), self.base + means))
@@ -382,7 +267,7 @@ class AveragedHead(Head):
         x, w = row[rows.context], row[rows.arm]
         d, f = len(x), len(w)
         constant, columns, crosses = 0.0, np.zeros(len(row)), np.zeros((d, f))
-        for index, share in zip(*self._counting, strict=True):
+        for index, share in self._counting.members:
             member = self.members[index]
             own, shared = member.weights(place, self.rewards.level)
             if own is not None:
@@ -405,12 +290,16 @@ class AveragedHead(Head):
         return self._each(phi, arms)[1]
 
     def _each(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array]:
-        """Return mean and width of each row, which may have a context of its own."""
+        """Return mean and width of each row, which may have a context of its own. Not by forms: a
+        fold may read them, and has the same bits in every process."""
         contexts = phi[:, self._rows.context]
         if (contexts == contexts[0]).all():
-            mean, width, _ = self.spread(phi, arms)
+            mean, width, _ = self.spread(phi, arms, by_forms=False)
             return mean[0], width[0]
-        rows = [self.spread(row[None], [arm]) for row, arm in zip(phi, arms, strict=True)]
+        rows = [
+            self.spread(row[None], [arm], by_forms=False)
+            for row, arm in zip(phi, arms, strict=True)
+        ]
         mean, width, _ = np.array(rows)[:, :, 0, 0].T
         return mean, width
 
@@ -469,6 +358,58 @@ class AveragedHead(Head):
         self._kept = None
         return error, float(common)
 
+    def observe_block(self, rows: Observations) -> None:
+        self.learn_many(rows)
+
+    def learn_many(self, rows: Observations) -> list[tuple[float, float]]:
+        """Learn observations as `learn` does one after the other, but for rounding: those of an arm
+        in one step of its regressions. Return the same of each."""
+        found, each = list[tuple[float, float]](), [*rows.each()]
+        while (start := len(found)) < len(each):
+            some = self._learn_some(rows, start) if len(each) - start > 1 else None
+            found += some or [self.learn(each[start])]
+        return found
+
+    def _learn_some(self, rows: Observations, start: int) -> list[tuple[float, float]] | None:
+        """Learn observations from one on, up to one at which the level moves. Return what `learn`
+        does of each; None where they are to be learned one by one."""
+        names = [_name(arm) for arm in rows.arms[start:]]
+        count = self.count + len({*names} - self._arms.by_name.keys())
+        leaves = count > LATE_MEMBER_ARMS and "late" in self._rows.expansions
+        unsettled = self.settled < LEVELLED or self.moving.count < SETTLED
+        if unsettled or leaves or (rows.weights[start:] != 1.0).any():
+            return None
+        now = np.arange(self.settled, self.settled + len(names))
+        places = [self._admit(name, at) for name, at in zip(names, now.tolist(), strict=True)]
+        arms = {place: np.flatnonzero(np.equal(places, place)) for place in dict.fromkeys(places)}
+        seen = BlockRows(self._rows, rows.phi[start:])
+        rewards = rows.rewards[start:] - self.moving.moved
+        looks = list[BlockForecast]()
+        try:
+            looks.extend(each.look_block(seen, arms, rewards, now) for each in self.members)
+        except NotPositiveDefinite:  # rows so long that a block loses the prior
+            for member, look in zip(self.members, looks, strict=False):
+                member.learn_block(look, 0)
+            return None
+        level, variance = self.rewards.before_each(rewards)
+        errors = np.array([look.errors - level * look.ones for look in looks]).T
+        grown = np.array([look.grown for look in looks]).T
+        spread = np.ones_like(grown) if self.separate else grown
+        judged = judge(
+            self.noises,
+            self.moving,
+            self._evidence,
+            self._speaks,
+            [spec.weight for spec in self.specs],
+            BlockErrors(places, errors, grown - 1.0, 0.5 * np.log(spread), spread, variance),
+        )
+        for member, look in zip(self.members, looks, strict=True):
+            member.learn_block(look, judged.learned)
+        self._evidence, self._speaks, self._kept = judged.evidence, judged.speaks, None
+        self.rewards.add_many(rewards[: judged.learned], np.ones(judged.learned))
+        self.settled += judged.learned
+        return [*zip(judged.errors, judged.noises, strict=True)]
+
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Means move exactly, but for what members have forgotten since; noises and weights of the
         members stay."""
@@ -480,6 +421,7 @@ class AveragedHead(Head):
         for member in self.members:
             member.revise(seen, arm - 1, left * (row.reward - was), self.settled)
         self.rewards.revise(row.reward - moved, was - moved, left)
+        self._kept = None
 
     def withdraw(self, row: Observation, left: float = 1.0) -> None:
         """Undo an observation in every member, as `revise` changes one."""
@@ -494,6 +436,7 @@ class AveragedHead(Head):
         for member, looked in zip(self.members, looks, strict=True):
             member.learn(seen, arm - 1, looked, reward, -left)
         self.rewards.withdraw(reward, left)
+        self._kept = None
 
     def decay(self, share: float) -> None:
         """Members forget by themselves, and `gamma` is refused."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from service.bandits.heads.averaged import NEGLIGIBLE_WEIGHT, AveragedHead
 from service.bandits.heads.averaged_rows import MemberRows
-from service.bandits.heads.base import HeadHealth, Observation, Stored, part
+from service.bandits.heads.base import HeadHealth, Observation, Observations, Stored, part
 from service.bandits.heads.head import Effects
 from service.bandits.linalg import Array, Index
 from service.features.view import View
@@ -67,14 +67,16 @@ class InformedHead(AveragedHead):
 
     # -- score ---------------------------------------------------------------------------------
 
-    def spread(self, phi: Array, arms: Sequence[str]) -> tuple[Array, Array, Array]:
+    def spread(
+        self, phi: Array, arms: Sequence[str], *, by_forms: bool = True
+    ) -> tuple[Array, Array, Array]:
         if self.plain is None:
-            return super().spread(phi, arms)
+            return super().spread(phi, arms, by_forms=by_forms)
         seen = MemberRows(self._rows, phi, len(arms))
         (share, head, _), *others = self.halves
-        mean, width, grown = head.spread_of(seen, arms)
+        mean, width, grown = head.spread_of(seen, arms, by_forms=by_forms)
         for rest, other, _ in others:
-            found = other.spread_of(seen, arms)
+            found = other.spread_of(seen, arms, by_forms=by_forms)
             mean = share * mean + rest * found[0]
             width = share * width + rest * found[1]
             grown = share * grown + rest * found[2]
@@ -110,9 +112,25 @@ class InformedHead(AveragedHead):
             return
         forecast = self.plain.settled > 0
         own, other = self.plain.learn(row)
-        if not forecast:
+        if forecast:
+            self._weigh(error, own, max(noise, other), row.weight)
+
+    def observe_block(self, rows: Observations) -> None:
+        if any(rows.imported):
+            self.observe_many(rows)
             return
-        gain = row.weight * (error * error - own * own) / (2.0 * max(noise, other))
+        learned = self.learn_many(rows)
+        if self.plain is None:
+            return
+        before = self.plain.settled
+        own = self.plain.learn_many(rows)
+        for place, ((error, noise), (twin, other)) in enumerate(zip(learned, own, strict=True)):
+            if before + place:
+                self._weigh(error, twin, max(noise, other), float(rows.weights[place]))
+
+    def _weigh(self, error: float, twin: float, noise: float, weight: float) -> None:
+        """Move the evidence against imports by the errors of both."""
+        gain = weight * (error * error - twin * twin) / (2.0 * noise)
         self.against = min(max(self.against + gain, -CREDIT), BOUND)
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
@@ -150,6 +168,7 @@ class InformedHead(AveragedHead):
 
     def restore(self, arrays: dict[str, Stored]) -> None:
         super().restore(arrays)
+        self.plain, self.against = None, -CREDIT
         if own := part(arrays, "plain."):
             self.plain = self.new()
             self.plain.restore(own)

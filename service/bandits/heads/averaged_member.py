@@ -1,13 +1,16 @@
 """A member of an averaged head: one ridge regression of the reward, solved by elimination."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from service.bandits.heads.averaged_rows import MemberRows, Rows, Spec
+from service.bandits.heads.averaged_rows import BlockRows, MemberRows, Rows, Spec
 from service.bandits.heads.base import Stored, part
-from service.bandits.heads.recursive import RecursiveRidge, Sums
+from service.bandits.heads.recursive import BlockLook, FadingLook, RecursiveRidge, Sums
 from service.bandits.linalg import Array, Index
+from service.errors import NotPositiveDefinite
 
 LEAST_VARIANCE = 1e-12
 NONE = np.zeros(0, np.intp)
@@ -27,6 +30,39 @@ class Forecast:
     variance: float
     own: tuple[Array, Array, float] | None
     shared: tuple[Array, float] | None
+
+
+class MemberForms(NamedTuple):
+    """What a member says of arms above a level, as forms of [1, x].
+
+    linear      (K, m) of the mean
+    quadratic   (K, m, m) of the variance, in units of the noise
+    most        of what the variance is at most, where the member forgets
+    """
+
+    linear: Array
+    quadratic: Array
+    most: Array | None
+
+
+ArmLook = tuple[int, Index, BlockLook | FadingLook]
+"""An arm, which rows of a block are its own, and what its regression made of them."""
+
+
+class BlockForecast(NamedTuple):
+    """A member's forecasts of a block of settlements, each once those before it are learned.
+
+    errors   (k,) of the rewards, without the level
+    ones     (k,) of a constant target 1
+    grown    (k,) 1 + v
+    own      of each arm
+    """
+
+    errors: Array
+    ones: Array
+    grown: Array
+    own: list[ArmLook]
+    shared: BlockLook | FadingLook | None
 
 
 class Member:
@@ -62,6 +98,27 @@ class Member:
             mean = mean + residual @ (reward - level * one)
             v = v + self.shared.variances_of(residual, now)
         return mean, np.maximum(v, LEAST_VARIANCE)
+
+    def forms(self, shared: Array, arms: Index, level: float, now: int) -> MemberForms:
+        """Return what `predict` says of arms, for any context. A member that forgets has shared
+        rows alone. shared: (K, m, m0), the shared rows of each column of [1, x] alone."""
+        linear, quadratic, most = np.zeros((1, 1)), np.zeros((1, 1, 1)), None
+        if self.own is not None:
+            assert self.spec.gamma == 1.0
+            scale = self._own_deviation
+            theta = self.own.theta[arms] * scale
+            linear = theta[:, 0] - level * theta[:, 1]
+            quadratic = self.own.P[arms] * np.outer(scale, scale)
+        if self.shared is not None:
+            residual = shared * self._shared_deviation
+            if self.own is not None:
+                residual -= theta[:, 2:].swapaxes(1, 2)
+            reward, one = self.shared.theta[0]
+            linear = linear + residual @ (reward - level * one)
+            quadratic = quadratic + self.shared.quadratics(residual, now)
+            if self.spec.gamma < 1.0:
+                most = residual @ residual.swapaxes(1, 2)
+        return MemberForms(linear, quadratic, most)
 
     def weights(self, arm: int, level: float) -> tuple[Array | None, Array | None]:
         """Return the weights of the own and of the shared row: the mean of an arm above the level
@@ -113,6 +170,52 @@ class Member:
             if self.shared is not None:
                 targets[2:] = seen.shared[0, 0] * self._shared_deviation
             self.own.learn(arm, direction, gain, targets - forecasts)
+
+    def look_block(
+        self, seen: BlockRows, arms: Mapping[int, Index], rewards: Array, now: Index
+    ) -> BlockForecast:
+        """Predict settlements that follow each other. arms: the rows of each; now: (k,) settlements
+        before each. Raises NotPositiveDefinite."""
+        count, own = len(rewards), list[ArmLook]()
+        targets = np.stack((rewards, np.ones(count)), axis=1)
+        grown, rest, shared = np.ones(count), np.zeros((count, 0)), None
+        if self.shared is not None:
+            rest = seen.shared * self._shared_deviation
+        if self.own is not None:
+            x = seen.of(self.spec.own) * self._own_deviation
+            whole = np.concatenate((targets, rest), axis=1)
+            errors = np.empty_like(whole)
+            try:
+                for arm, at in arms.items():
+                    looked = self.own.look_block(arm, x[at], whole[at], now[at])
+                    errors[at], grown[at] = looked.errors, looked.grown
+                    own.append((arm, at, looked))
+            except NotPositiveDefinite:
+                self._take_back(own)
+                raise
+            targets, rest = errors[:, :2], errors[:, 2:]
+        if self.shared is not None:
+            scale = np.sqrt(grown)[:, None]
+            try:
+                shared = self.shared.look_block(0, rest / scale, targets / scale, now)
+            except NotPositiveDefinite:
+                self._take_back(own)
+                raise
+            targets, grown = shared.errors * scale, grown * shared.grown
+        return BlockForecast(targets[:, 0], targets[:, 1], grown, own, shared)
+
+    def _take_back(self, looks: Sequence[ArmLook]) -> None:
+        if self.own is not None:
+            for arm, _, looked in looks:
+                self.own.learn_block(arm, looked, 0)
+
+    def learn_block(self, looked: BlockForecast, count: int) -> None:
+        """Learn the first settlements of a block that was looked at."""
+        if self.own is not None:
+            for arm, at, own in looked.own:
+                self.own.learn_block(arm, own, int(np.searchsorted(at, count)))
+        if self.shared is not None and looked.shared is not None:
+            self.shared.learn_block(0, looked.shared, count)
 
     def revise(self, seen: MemberRows, arm: int, difference: float, now: int) -> None:
         """Change the reward of a settlement that was learned: P stays, theta moves."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from math import sqrt
 from typing import Literal
@@ -219,6 +220,23 @@ class Rows:
         found[:, :, d + f :] = self._crosses(own[:, 1:], arms)
         return found
 
+    def shared_columns(self, arms: Array) -> Array:  # (K, f) -> (K, m, shared_width)
+        """Return the shared rows of each column of [1, x] alone: that of a context is their sum."""
+        m, f = len(self.context) + 1, arms.shape[1]
+        found = self.shared(np.eye(m), arms)
+        found[1:, :, m : m + f] = 0.0  # they go with the constant
+        return np.ascontiguousarray(found.swapaxes(0, 1))
+
+    def paired(self, own: Array, arms: Array) -> Array:  # (n, 1 + d), (n, f) -> (n, shared_width)
+        """Return [1, x, w, x (x) w] of contexts, each with the arm in the same place."""
+        x = own[:, 1:]
+        if self._hash is None:
+            crosses = (x[:, :, None] * arms[:, None, :]).reshape(len(x), -1)
+        else:
+            sketches = np.fft.rfft(x @ self._hash[0]) * np.fft.rfft(arms @ self._hash[1])
+            crosses = np.fft.irfft(sketches, CROSSES)
+        return np.concatenate((own, arms, crosses), axis=1)
+
     def _crosses(self, x: Array, w: Array) -> Array:  # (B, d), (K, f) -> (B, K, crosses)
         """Their outer products; hashed where these are many, by the convolution of two sketches
         (Pham, Pagh 2013, "Fast and scalable polynomial kernels via explicit feature maps")."""
@@ -255,10 +273,32 @@ def _signs(draws: Sequence[np.random.Generator]) -> Array:  # (n, CROSSES)
     return found
 
 
+class BlockRows:
+    """Rows of settlements, each of a context and its arm, as members see them; each is made once.
+
+    own      (k, 1 + d) of each context
+    """
+
+    def __init__(self, rows: Rows, raw: Array) -> None:  # (k, view.width)
+        self._rows, self._raw = rows, raw
+        self.own = rows.own(raw)
+        self._expanded = {"own": self.own}
+
+    @cached_property
+    def shared(self) -> Array:  # (k, shared_width)
+        return self._rows.paired(self.own, self._raw[:, self._rows.arm])
+
+    def of(self, kind: str) -> Array:  # (k, width)
+        if kind not in self._expanded:
+            self._expanded[kind] = self._rows.expanded(kind, self.own)
+        return self._expanded[kind]
+
+
 class MemberRows:
     """Rows of some contexts, each with every arm, as members see them; each is made once.
 
     own      (B, 1 + d) of each context
+    arms     (K, f) columns of each arm
     shared   (B, K, shared_width) of each context and arm
     """
 
@@ -276,9 +316,12 @@ class MemberRows:
             self._expanded[kind] = self._rows.expanded(kind, self.own)
         return self._expanded[kind]
 
+    @cached_property
+    def arms(self) -> Array:  # (K, f)
+        return self._raw[: self._count, self._rows.arm]
+
     @property
     def shared(self) -> Array:
         if self._shared is None:
-            arms = self._raw[: self._count, self._rows.arm]
-            self._shared = self._rows.shared(self.own, arms)
+            self._shared = self._rows.shared(self.own, self.arms)
         return self._shared

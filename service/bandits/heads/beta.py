@@ -12,6 +12,7 @@ from service.bandits.heads.base import (
     HeadHealth,
     NameIndex,
     Observation,
+    Observations,
     pack_names,
     unpack_names,
 )
@@ -50,6 +51,16 @@ class BetaHead(Head):
 
     def observe(self, row: Observation) -> None:
         self._add(row.arm, row.weight * row.reward, row.weight * (1 - row.reward))
+
+    def observe_many(self, rows: Observations) -> None:
+        places = [self._rows.add(arm) for arm in rows.arms]
+        while len(self._rows) > len(self._table):
+            self._table = np.concatenate([self._table, np.ones_like(self._table)])
+        each = np.stack((rows.weights * rows.rewards, rows.weights * (1 - rows.rewards)), axis=1)
+        np.add.at(self._table, places, each)  # one after the other, to the last bit
+        for arm in rows.arms:
+            self._drawn.pop(arm, None)
+        self._won = None
 
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         left *= row.weight

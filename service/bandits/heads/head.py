@@ -115,6 +115,14 @@ class Head(ABC):
         for row in rows.each():
             self.observe(row)
 
+    def observe_block(self, rows: Observations) -> None:
+        """Learn the settlements of one event, in the order that they have there."""
+        if len(rows.arms) == 1:
+            [row] = rows.each()
+            self.observe(row)
+        else:
+            self.observe_many(rows)
+
     @abstractmethod
     def revise(self, row: Observation, was: float, left: float = 1.0) -> None:
         """Change the reward of an observation from `was`; A and the weight stay. left: the share of

@@ -5,13 +5,16 @@ factorise before the next decision (recursive least squares: Haykin 2002, Adapti
 chapter 9).
 """
 
+from collections.abc import Iterator
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import blas, lapack
 
 from service.bandits.heads.base import Stored
 from service.bandits.linalg import Array, Index
+from service.errors import NotPositiveDefinite
 
 DUE, LEAST_SHARE = 0.95, 0.03
 """Forgetting is carried out once what is left falls below DUE, and leaves LEAST_SHARE at least."""
@@ -24,8 +27,39 @@ SINGULAR = 1e-9
 prior."""
 
 
+CERTAIN = 1.0 - 1e-6
+"""Least root of 1 + v that a block is learned with: v is no less than 0 but for rounding."""
+
 Sums = tuple[Array, Array]
 """A (n, m, m) and B (n, q, m) of regressions."""
+
+
+class BlockLook(NamedTuple):
+    """Rows that one arm's regression is to learn as a block.
+
+    errors   (k, q) of the forecast of each row once those before it are learned
+    grown    (k,) 1 + v of each, likewise
+    scaled   (k, q) these errors over the roots of these
+    gains    (k, m) each row's P x likewise, once those before it are learned
+    """
+
+    errors: Array
+    grown: Array
+    scaled: Array
+    gains: Array
+
+
+class FadingLook(NamedTuple):
+    """The same where the regression forgets: it has learned them, and can take them back.
+
+    rows     as `look_block` has taken them
+    before   P, theta, last and turn of the arm before them
+    """
+
+    errors: Array
+    grown: Array
+    rows: tuple[Array, Array, Index]
+    before: tuple[Array, Array, int, int]
 
 
 class RecursiveRidge:
@@ -71,6 +105,51 @@ class RecursiveRidge:
         P = self.P[arm].T  # in place, since BLAS wants columns; P is symmetric
         blas.dger(-weight, gain, gain, a=P, overwrite_a=1)
 
+    def look_block(
+        self, arm: int, rows: Array, targets: Array, now: Index
+    ) -> BlockLook | FadingLook:
+        """Look at rows (k, m) with targets (k, q) that an arm learns one after the other. now: (k,)
+        settlements before each. Raises NotPositiveDefinite."""
+        if self.gamma == 1.0:
+            return _looked(self.P[arm], self.theta[arm], rows, targets)
+        before = self.P[arm].copy(), self.theta[arm].copy(), self.last[arm], self.turn[arm]
+        try:
+            parts = [*self._learn_parts(arm, rows, targets, now)]
+        except NotPositiveDefinite:
+            self.P[arm], self.theta[arm], self.last[arm], self.turn[arm] = before
+            raise
+        errors, grown = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
+        return FadingLook(errors, grown, (rows, targets, now), before)
+
+    def _learn_parts(
+        self, arm: int, rows: Array, targets: Array, now: Index
+    ) -> Iterator[BlockLook]:
+        """Look at rows and learn them, up to the next forgetting at a time."""
+        start = 0
+        while start < len(rows):
+            self._forget(arm, int(now[start]))
+            end = start + 1
+            while end < len(rows) and self.gamma ** float(now[end] - self.last[arm]) > DUE:
+                end += 1
+            part = _looked(self.P[arm], self.theta[arm], rows[start:end], targets[start:end])
+            self._take(arm, part.scaled, part.gains)
+            yield part
+            start = end
+
+    def learn_block(self, arm: int, looked: BlockLook | FadingLook, count: int) -> None:
+        """Learn the first rows of a block that was looked at."""
+        if isinstance(looked, BlockLook):
+            self._take(arm, looked.scaled[:count], looked.gains[:count])
+        elif count < len(looked.grown):
+            self.P[arm], self.theta[arm], self.last[arm], self.turn[arm] = looked.before
+            if count:
+                rows, targets, now = looked.rows
+                self.look_block(arm, rows[:count], targets[:count], now[:count])
+
+    def _take(self, arm: int, scaled: Array, gains: Array) -> None:
+        self.theta[arm] += scaled.T @ gains
+        self.P[arm] -= gains.T @ gains
+
     def predict(self, arms: Index, x: Array, now: int) -> tuple[Array, Array]:
         """Return predictions (B, K, q) and variances (B, K) of arms in contexts; x: (B, m). What
         they are to forget counts as forgotten.
@@ -90,11 +169,20 @@ class RecursiveRidge:
         found = np.vecdot(x @ self.P[0], x)
         return self._faded(found, slice(0, 1), np.vecdot(x, x), now)
 
+    def quadratics(self, x: Array, now: int) -> Array:  # (n, k, m) -> (n, k, k)
+        """Return X P X' of rows under the first arm's P: the form of the variance of sums of
+        them, before it is cut at what the prior says."""
+        found: Array = (x.reshape(-1, x.shape[2]) @ self.P[0]).reshape(x.shape) @ x.swapaxes(1, 2)
+        return found if self.gamma == 1.0 else found / self._left(slice(0, 1), now)
+
     def _faded(self, v: Array, rows: Index | slice, prior: Array, now: int) -> Array:
         if self.gamma == 1.0:
             return v
-        left = np.maximum(self.gamma ** (now - self.last[rows]).astype(float), 1e-9)
-        return np.minimum(v / left, prior)
+        return np.minimum(v / self._left(rows, now), prior)
+
+    def _left(self, rows: Index | slice, now: int) -> Array:  # (n,)
+        """Return the share of what arms learned that they have not forgotten."""
+        return np.maximum(self.gamma ** (now - self.last[rows]).astype(float), 1e-9)
 
     def _forget(self, arm: int, now: int) -> None:
         """Forget, A <- g A + (1 - g) I and B <- g B, in steps; the prior returns to a few
@@ -166,6 +254,26 @@ class RecursiveRidge:
         own = {"P": self.P, "theta": self.theta, "last": self.last, "turn": self.turn}
         for name, array in own.items():
             array[:rows] = arrays[name]
+
+
+def _looked(P: Array, theta: Array, rows: Array, targets: Array) -> BlockLook:
+    """Look at a block of rows S with targets T. With G = S P and I + S G' = C C', 1 + v of row j,
+    once those before it are learned, is C_jj^2, and its error is C_jj times the j-th row of
+    Z = C^-1 (T - S theta'). Learning all adds Z' H to theta and takes H' H off P, H = C^-1 G."""
+    gains, errors = rows @ P, targets - rows @ theta.T
+    V = gains @ rows.T
+    if len(rows) == 1 and V[0, 0] >= 0.0:
+        grown = 1.0 + V[0]
+        root = np.sqrt(grown)
+        return BlockLook(errors, grown, errors / root, gains / root)
+    V.flat[:: len(V) + 1] += 1.0
+    C, failed = lapack.dpotrf(V, lower=1, clean=1)
+    if failed or np.diagonal(C).min() < CERTAIN:
+        raise NotPositiveDefinite(len(V), 0.0)
+    whole, _ = lapack.dtrtrs(C, np.concatenate((errors, gains), axis=1), lower=1)
+    q, root = errors.shape[1], np.diagonal(C)
+    scaled = whole[:, :q]
+    return BlockLook(scaled * root[:, None], np.square(root), scaled, whole[:, q:])
 
 
 def _square(matrices: Array, columns: Index) -> Array:  # (n, m, m) -> (n, k, k)

@@ -34,6 +34,16 @@ class RewardSums:
         rows = np.stack((weights, weighed, weighed * rewards), axis=1)
         self.n, self.total, self.rr = added(self.array(), rows).tolist()
 
+    def before_each(self, rewards: Array) -> tuple[Array, Array]:  # (k,) -> (k,), (k,)
+        """Return level and variance before each of some rewards that follow each other."""
+        steps = np.stack((np.ones(len(rewards)), rewards, rewards * rewards))
+        before = np.concatenate((self.array()[:, None], steps[:, :-1]), axis=1)
+        n, total, rr = np.add.accumulate(before, axis=1)
+        level = total / n
+        squares = rr - total * level
+        assumed = FIRST_VARIANCE * FIRST_WEIGHT / (n + FIRST_WEIGHT)
+        return level, np.where(squares > REWARD_ROUNDING * rr, squares / n, assumed)
+
     def revise(self, reward: float, was: float, left: float) -> None:
         self.total += left * (reward - was)
         self.rr += left * (reward * reward - was * was)

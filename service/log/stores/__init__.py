@@ -1,5 +1,5 @@
-"""Stores by URL: sqlite:///path (embedded), redis://host:port/db and postgresql://host/database
-(shared), memory:// (tests)."""
+"""Stores by URL: sqlite:///path (embedded, of one host), redis://host:port/db and
+postgresql://host/database (of several hosts), memory:// (tests)."""
 
 from service.clock import SYSTEM, Clock
 from service.errors import ConfigurationError
@@ -17,22 +17,24 @@ def open_store(
     url: str,
     *,
     readonly: bool = False,
+    shared: bool = False,
     redis_replicas: int = 0,
     listen: str | None = None,
     clock: Clock = SYSTEM,
 ) -> Store:
     """Return the store of a URL, not yet opened. Only its backend is imported.
 
+    shared           with other processes of this host, where the store is embedded
     redis_replicas   that must hold a commit before it is acknowledged, beside Redis itself
     listen           URL of the same PostgreSQL, around a pooler, for the connection that is told
                      of commits
-    clock            of this process, which a shared store compares with its own
+    clock            of this process, which a store with a server compares with its own
     """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from service.log.stores.sqlite import SqliteStore
 
-        return SqliteStore.from_url(url, readonly=readonly)
+        return SqliteStore.from_url(url, readonly=readonly, shared=shared)
     if scheme in REDIS:
         from service.log.stores.redis import RedisStore
 

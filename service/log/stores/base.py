@@ -26,8 +26,8 @@ class Append(Struct, frozen=True):
 
     marks        identity -> a short value, which the mark has from now on; none: always appended
     replaces     identity -> the value that the mark must have now; all other marks must be new
-    settles      the decision that this event closes: it is no longer due, even if its row comes
-                 later, and also where the event is refused and has no new mark
+    settles      the decisions that this event closes: they are no longer due, even if their rows
+                 come later, and also where the event is refused and has no new mark
     opens        a decision, and the unix seconds from which it is due until an event settles it
     keep_until   unix seconds; a mark may be forgotten after this, never before (None: never)
     """
@@ -36,7 +36,7 @@ class Append(Struct, frozen=True):
     payload: bytes
     marks: Mapping[str, str]
     replaces: Mapping[str, str] = {}
-    settles: str | None = None
+    settles: Sequence[str] = ()
     opens: tuple[str, float] | None = None
     keep_until: float | None = None
 
@@ -274,5 +274,17 @@ class Secret:
     content: bytes = field(repr=False)
 
 
-Item = Snapshot | Blob | ReaderState | Marks | LogEnd | Secret
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What deciders decide by, in parts, each in place of the last one of its name. It is no part
+    of the log: a store may lose it, and a learner publishes it again.
+
+    stamp   tells this publication from earlier ones
+    """
+
+    stamp: str
+    parts: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+
+Item = Snapshot | Blob | ReaderState | Marks | LogEnd | Secret | Published
 """Object that `put` writes."""

@@ -49,8 +49,8 @@ class Transaction:
         name = entry.experiment
         known = {i: self._known[name, i] for i in entry.marks if (name, i) in self._known}
         refused = {identity: mark.value for identity, mark in known.items()} != entry.replaces
-        if entry.settles is not None and (not refused or len(known) == len(entry.marks)):
-            self.settled[name, entry.settles] = None
+        if not refused or len(known) == len(entry.marks):
+            self.settled |= dict.fromkeys((name, decision) for decision in entry.settles)
         if refused:
             return MarkConflict(known)
         position, before = self.heads[name]

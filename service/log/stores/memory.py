@@ -24,6 +24,7 @@ from service.log.stores.base import (
     Mark,
     MarkConflict,
     Marks,
+    Published,
     ReaderPosition,
     ReaderState,
     Record,
@@ -59,6 +60,8 @@ class _Experiment:
     origin: Snapshot | None = None
     blobs: dict[str, bytes] = field(default_factory=dict)
     readers: dict[str, ReaderPosition] = field(default_factory=dict)
+    stamp: str = ""
+    published: dict[str, bytes] = field(default_factory=dict)
     removed: Removed = field(default_factory=Removed)
 
     def append(self, entry: Append) -> CommitResult:
@@ -81,8 +84,8 @@ class _Experiment:
         if keep_until is not None:
             self.keep_until |= dict.fromkeys(marks, keep_until)
 
-    def _settle(self, decision: str | None) -> None:
-        if decision is not None:
+    def _settle(self, decisions: Iterable[str]) -> None:
+        for decision in decisions:
             self.settled.add(decision)
             self.waiting.pop(decision, None)
 
@@ -203,6 +206,9 @@ class _Experiment:
                     self._mark({mark.identity: mark.value}, mark.position, mark.keep_until)
             case LogEnd(position, of_last):
                 self.position, self.digest = position, of_last
+            case Published(stamp, parts):
+                self.published |= parts
+                self.stamp = stamp
             case Secret():
                 raise AssertionError("a secret belongs to no experiment")
 
@@ -251,10 +257,14 @@ class MemoryStore(Store):
             "marks": kept.marks,
             "decisions": kept.decisions,
             "blobs": kept.blobs,
+            "published": kept.published,
             "secret": self._secrets,
         }
         known = tables[table]
         return {key: known[key] for key in keys if key in known}
+
+    async def stamps(self) -> dict[str, str]:
+        return {name: kept.stamp for name, kept in self._experiments.items() if kept.stamp}
 
     async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         return self._experiments[experiment].describe()

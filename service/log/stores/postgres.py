@@ -28,6 +28,7 @@ from service.log.stores.base import (
     LogSummary,
     Mark,
     Marks,
+    Published,
     ReaderPosition,
     ReaderState,
     Record,
@@ -114,6 +115,11 @@ POSTGRES_VALUES: dict[Keyed, str] = {
         "FROM unnest(%b::bytea[], %b::bytea[]) AS k (experiment, name) "
         "JOIN forage_blobs b ON b.experiment = k.experiment AND b.key = k.name"
     ),
+    "published": (
+        "SELECT p.experiment, p.part, p.payload "
+        "FROM unnest(%b::bytea[], %b::bytea[]) AS k (experiment, name) "
+        "JOIN forage_published p ON p.experiment = k.experiment AND p.part = k.name"
+    ),
 }
 DUE_ROWS = (
     "SELECT r.payload FROM forage_due d JOIN forage_decisions r "
@@ -170,6 +176,13 @@ END_LOG = "UPDATE forage_experiments SET position = %s, digest = %s WHERE name =
 PUT_READER = (
     "INSERT INTO forage_readers VALUES (%s, %s, %s, %s) ON CONFLICT (experiment, reader) "
     "DO UPDATE SET position = excluded.position, last_row = excluded.last_row"
+)
+STAMP = ""
+"""Name of the part that is the stamp of a publication."""
+PUBLISH = (
+    "INSERT INTO forage_published SELECT * FROM "
+    "unnest(%b::bytea[], %b::bytea[], %b::bytea[]) ON CONFLICT (part, experiment) "
+    "DO UPDATE SET payload = excluded.payload"
 )
 ALIVE = (
     "INSERT INTO forage_processes VALUES (%s, %s, now() + make_interval(secs => %s)) "
@@ -419,6 +432,10 @@ class PostgresStore(Store):
             return {name.decode(): Mark(value.decode(), at) for _, name, value, at in rows}
         return {name.decode(): payload for _, name, payload in rows}
 
+    async def stamps(self) -> dict[str, str]:
+        query = "SELECT experiment, payload FROM forage_published WHERE part = %s"
+        return {name.decode(): own.decode() for name, own in await self._read(query, STAMP)}
+
     async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         async with self._connections.use(self._patience.work_s) as db, db.pipeline():
             await db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")  # one moment
@@ -450,7 +467,7 @@ class PostgresStore(Store):
                 asked = await ask(db, USUAL_SIZES, of=name, sample=SAMPLE)
                 [(row, event, first)] = await asked.fetchall()
             payloads[name] = described.rows * row + (described.position - first + 1) * event
-        beside = ("forage_snapshots", "forage_blobs")
+        beside = ("forage_snapshots", "forage_blobs", "forage_published")
         log = sum(size for table, size in sizes.items() if table not in beside)
         return StoreSize(sum(sizes.values()), None, shared_out(log, payloads))
 
@@ -467,12 +484,8 @@ class PostgresStore(Store):
                 case Blob(key, payload):
                     query = "INSERT INTO forage_blobs VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
                     await ask(db, query, experiment, key, payload)
-                case ReaderState(name, taken):
-                    if taken is None:
-                        query = "DELETE FROM forage_readers WHERE experiment = %s AND reader = %s"
-                        await ask(db, query, experiment, name)
-                    else:
-                        await ask(db, PUT_READER, experiment, name, taken.position, taken.row)
+                case ReaderState():
+                    await _put_reader(db, experiment, item)
                 case Marks(marks):
                     await lock(db, experiment)
                     rows = {
@@ -483,6 +496,9 @@ class PostgresStore(Store):
                 case LogEnd(position, of_last):
                     await lock(db, experiment)
                     await ask(db, END_LOG, position, of_last, experiment)
+                case Published(stamp, parts):
+                    whole = {**parts, STAMP: stamp.encode()}
+                    await run(db, PUBLISH, [(experiment, *each) for each in whole.items()])
                 case Secret(content):
                     if not await (await ask(db, ADOPT, content)).fetchall():
                         raise StoreError("the store has a secret of its own already")
@@ -501,6 +517,15 @@ class PostgresStore(Store):
                 # of indexes too: they hold the names
                 await db.execute(f"VACUUM (INDEX_CLEANUP ON) {SCRUBBED}")
         return 0
+
+
+async def _put_reader(db: Connection, experiment: str, reader: ReaderState) -> None:
+    if reader.taken is None:
+        query = "DELETE FROM forage_readers WHERE experiment = %s AND reader = %s"
+        await ask(db, query, experiment, reader.name)
+    else:
+        taken = reader.taken
+        await ask(db, PUT_READER, experiment, reader.name, taken.position, taken.row)
 
 
 async def _lock_origin(db: Connection, experiment: str, position: int) -> None:

@@ -33,7 +33,7 @@ CREATING = 0x466F7267  # "Forg": the advisory lock of whoever creates the tables
 VACUUMED_SHARE = 0.01
 """Share of a table's rows that may be dead before PostgreSQL makes their place free for later ones:
 of the log, of which as many rows go as come. Its own default is a fifth
-(docs/decisions/17-deleted-rows-on-postgresql.md)."""
+(docs/decisions/19-deleted-rows-on-postgresql.md)."""
 
 POSTGRES_TABLES = f"""
 -- The key of a name in an index, which takes 2,700 bytes. Those with one beginning lie together.
@@ -83,6 +83,9 @@ CREATE TABLE forage_readers (
 );
 CREATE TABLE forage_processes (
     process bytea PRIMARY KEY, doing bytea NOT NULL, until timestamptz NOT NULL
+);
+CREATE UNLOGGED TABLE forage_published (  -- what deciders decide by
+    experiment bytea, part bytea, payload bytea NOT NULL, PRIMARY KEY (part, experiment)
 );
 CREATE TABLE forage_secret (content bytea NOT NULL, one boolean PRIMARY KEY DEFAULT true);
 CREATE TABLE forage_layout (layout integer NOT NULL);

@@ -28,6 +28,7 @@ from service.log.stores.redis_scripts import (
     EXPERIMENTS,
     PRESENT,
     PROCESSES,
+    PUBLISHED,
     REDIS_LAYOUT,
     key_of,
     script,
@@ -138,6 +139,10 @@ class RedisStore(Store):
 
     async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         return await tables.get(self._redis, experiment, table, keys)
+
+    async def stamps(self) -> dict[str, str]:
+        found = await self._redis.do("HGETALL", PUBLISHED)
+        return {name.decode(): stamp.decode() for name, stamp in found.items()}
 
     async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:
         return await tables.describe(self._redis, experiment, whole=whole)

@@ -84,7 +84,7 @@ def _packed(entry: Entry) -> tuple[object, ...]:
     for identity, value in entry.marks.items():
         marks += identity, value, entry.replaces.get(identity, False)
     return (
-        *("event", entry.settles or "", opens, _time(due)),
+        *("event", entry.settles, opens, _time(due)),
         *(whole_seconds(entry.keep_until), *marks),
     )
 

@@ -35,6 +35,8 @@ Command = tuple[object, ...]
 REDIS_LAYOUT = 2
 """Number of the layout of the keys above. Raise it with every change of them."""
 EXPERIMENTS = "forage:experiments"
+PUBLISHED = "forage:published"
+"""Stamps of publications, by experiment."""
 PROCESSES = ("forage:processes", "forage:doing")
 
 
@@ -158,10 +160,11 @@ if math.abs(skew) > MOST_SKEW_S then return {cmsgpack.pack({{}, skew})} end
 local last  -- digest of the last event
 local earlier = {''}  -- the replies, packed, then payloads that rows' ids had already
 
-local function settle(decision)
-  if decision ~= '' and call('ZREM', due, decision) == 0
-      and call('HEXISTS', decision_at, decision) == 0 then
-    call('SADD', settled, decision)
+local function settle(decisions)
+  for _, decision in ipairs(decisions) do
+    if call('ZREM', due, decision) == 0 and call('HEXISTS', decision_at, decision) == 0 then
+      call('SADD', settled, decision)
+    end
   end
 end
 

@@ -15,6 +15,7 @@ from service.log.stores.base import (
     LogEnd,
     LogSummary,
     Marks,
+    Published,
     ReaderPosition,
     ReaderState,
     Record,
@@ -35,6 +36,7 @@ from service.log.stores.redis_scripts import (
     MARK_TABLE,
     MOVE_TO,
     PER_BUCKET,
+    PUBLISHED,
     SAVE_SNAPSHOT,
     SET_MARKS,
     TRIM,
@@ -159,8 +161,9 @@ async def get(
             for identity, text in zip(keys, texts, strict=True)
             if text is not None
         }
+    kind = "blob" if table == "blobs" else "published"
     places = [
-        "forage:secret" if table == "secret" else key_of(experiment, "blob", key) for key in keys
+        "forage:secret" if table == "secret" else key_of(experiment, kind, key) for key in keys
     ]
     found = await redis.do("MGET", *places)
     return {key: value for key, value in zip(keys, found, strict=True) if value is not None}
@@ -259,6 +262,11 @@ async def put(redis: RedisConnection, experiment: str, item: Item) -> None:
             end = script(MOVE_TO, [key_of(experiment, "events")], position)
             own = "SET", key_of(experiment, "digest"), digest
             await redis.keep([("SADD", EXPERIMENTS, experiment), end, own])
+        case Published(stamp, parts):
+            commands: list[Command] = [
+                ("SET", key_of(experiment, "published", name), part) for name, part in parts.items()
+            ]
+            await redis.all([*commands, ("HSET", PUBLISHED, experiment, stamp)])
         case Secret(content):
             if not await redis.do("SET", "forage:secret", content, "NX"):
                 raise StoreError("the store has a secret of its own already")

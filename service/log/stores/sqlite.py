@@ -1,13 +1,14 @@
-"""The embedded store: one SQLite file, one writer thread, one service process.
+"""The embedded store: one SQLite file, which one process writes, or several of one host in turns.
 
 A batch is one transaction (WAL, synchronous=FULL), so an acknowledged write survives kill -9 and
-power loss. Reads have a connection and a thread of their own and never block the writer.
+power loss. Reads have a connection and a thread of their own and never block the writer thread.
 """
 
 import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -27,6 +28,7 @@ from service.log.stores.base import (
 )
 from service.log.stores.sqlite_commit import commit
 from service.log.stores.sqlite_identity import OpenedFiles
+from service.log.stores.sqlite_shared import Turns, expect_local
 from service.log.stores.store import SECRET, Cursor, Keyed, KeyedValues, Ordered, Page, Store
 
 T = TypeVar("T")
@@ -37,29 +39,32 @@ URL_PREFIX = "sqlite:///"
 
 
 class SqliteStore(Store):
-    """Store in a file of SQLite. readonly: a follower (trainer, audit, export). It needs no lock
-    and sees every commit."""
+    """Store in a file of SQLite.
 
-    shared = False
+    readonly   a follower (trainer, audit, export): it needs no lock and sees every commit
+    shared     other processes of this host write the file, too
+    """
+
     durability = "An acknowledged write survives kill -9 and power loss of the host."
 
-    def __init__(self, path: Path, *, readonly: bool = False) -> None:
+    def __init__(self, path: Path, *, readonly: bool = False, shared: bool = False) -> None:
         self._path = path.resolve()
-        self._readonly = readonly
+        self._readonly, self.shared = readonly, shared
         self._lock: int | None = None
         self._reader = sqlite_file.SqliteThread(self._path, sqlite_file.connect_to_read)
-        self._writer = sqlite_file.SqliteThread(self._path, sqlite_file.connect_to_write)
+        self._writer = sqlite_file.SqliteThread(self._path, self.connect_to_write)
+        self._turns = Turns(self._path) if shared else None
         self._files = OpenedFiles(self._path)
 
     @classmethod
-    def from_url(cls, url: str, *, readonly: bool = False) -> Self:
+    def from_url(cls, url: str, *, readonly: bool = False, shared: bool = False) -> Self:
         path = url.removeprefix(URL_PREFIX)
         if not url.startswith(URL_PREFIX) or path in ("", "/", ":memory:") or "?" in path:
             raise ConfigurationError(
                 f"FORAGE_STORE: {url!r} names no file; use sqlite:///relative.db or "
                 "sqlite:////absolute/path.db"
             )
-        return cls(Path(path), readonly=readonly)
+        return cls(Path(path), readonly=readonly, shared=shared)
 
     @property
     def path(self) -> Path:
@@ -68,19 +73,35 @@ class SqliteStore(Store):
     async def open(self) -> None:
         try:
             if not self._readonly:
-                self._lock = await asyncio.to_thread(sqlite_file.hold, self._path)
+                if self.shared:
+                    expect_local(self._path)
+                hold = partial(sqlite_file.hold, self._path, shared=self.shared)
+                self._lock = await asyncio.to_thread(hold)
                 await self._writer.open()
-                with sqlite_file.ours(self._path):
-                    self._files.open()
             await self._reader.open()
         except BaseException:
             await self.close()
             raise
 
+    def connect_to_write(self, path: Path) -> sqlite3.Connection:
+        """Open the connection that writes, and then the files beside it."""
+        if self._turns is not None:
+            self._turns.open()
+        with self._turn():
+            db = sqlite_file.connect_to_write(path)
+            try:
+                self._files.open()
+            except BaseException:
+                db.close()
+                raise
+            return db
+
     async def close(self) -> None:
         await self._reader.close()
         await self._writer.close()
         self._files.close()
+        if self._turns is not None:
+            self._turns.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -110,6 +131,12 @@ class SqliteStore(Store):
         if table == SECRET:
             return await self._reader.run(tables.secret)
         return await self._reader.run(lambda db: tables.get(db, experiment, table, keys))
+
+    async def stamps(self) -> dict[str, str]:
+        raise ConfigurationError(
+            "FORAGE_ROLE: what deciders decide by passes through redis:// or postgresql://, not "
+            "through SQLite"
+        )
 
     async def find_damage(self) -> list[str]:
         """Check the form of every page and record (PRAGMA quick_check)."""
@@ -142,7 +169,10 @@ class SqliteStore(Store):
         raise StoreUnavailable(f"{self._path}: a reader holds the log, which has what was deleted")
 
     async def present(self, process: str, doing: str, seconds: float) -> dict[str, str]:
-        return {process: doing} if seconds > 0 else {}  # the lock lets no other process in
+        if self._turns is None:  # the lock lets no other process in
+            return {process: doing} if seconds > 0 else {}
+        turns = self._turns
+        return await self._writer.run(lambda _: turns.present(process, doing, seconds))
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._readonly:
@@ -152,10 +182,14 @@ class SqliteStore(Store):
     def _written(self, work: Callable[[sqlite3.Connection], T], db: sqlite3.Connection) -> T:
         """Do a piece of work that writes. Raises StoreReplaced where the paths name other files
         than the written ones."""
-        self._files.expect_known()
-        result = work(db)
-        self._files.expect()
-        return result
+        with self._turn():
+            self._files.expect_known()
+            result = work(db)
+            self._files.expect()
+            return result
+
+    def _turn(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._turns is None else self._turns.take()
 
 
 def _past(db: sqlite3.Connection, positions: Mapping[str, int]) -> bool:

@@ -1,7 +1,7 @@
 """The files of the embedded store, which their owner alone can read, and its connections.
 
-`forage.db` is the database, and the one service that writes it holds `forage.db.lock`. SQLite gives
-the files beside a database its mode.
+`forage.db` is the database. The service that writes it holds `forage.db.lock`, alone or with its
+workers. SQLite gives the files beside a database its mode.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ BESIDE = ("", "-wal", "-shm", "-journal")
 READ_ERRORS = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
 """Errors of SQLite that a bad sector makes: damage, and no outage that ends."""
 STATEMENTS = 512  # prepared ones of a connection: the writer has one for each count of rows
-BUSY_S = 2.0  # the only other writer is a person with a shell
+BUSY_S = 2.0  # processes take turns: the only other writer is a person with a shell
 WAL_PAGES = 4_000
 """Pages of the write-ahead log, 16 MB, after which a commit writes them back."""
 CACHE_KIB = 16_384
@@ -226,22 +226,25 @@ def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def hold(path: Path) -> int:
-    """Return a file descriptor that holds the lock of this database until it is closed."""
+def hold(path: Path, *, shared: bool = False) -> int:
+    """Return a file descriptor that holds the lock of this database until it is closed. shared:
+    beside other processes that hold it so."""
     if not path.parent.is_dir():
         raise ConfigurationError(f"FORAGE_STORE: the folder of {path} does not exist")
     with ours(path):
         held = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, PRIVATE)
         try:
             keep_private(Path(f"{path}.lock"))
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(held, kind | fcntl.LOCK_NB)
         except BaseException as error:
             os.close(held)
             if not isinstance(error, BlockingIOError):
                 raise
             raise StoreLocked(
-                f"{path} is served by another forage process; one service writes an sqlite store "
-                "(redis:// and postgresql:// take several)"
+                f"{path} is served by another forage process; one service writes an sqlite store, "
+                "with --workers in several processes (redis:// and postgresql:// take several "
+                "services)"
             ) from error
     return held
 

@@ -20,6 +20,7 @@ from service.log.stores.base import (
     LogSummary,
     Mark,
     Marks,
+    Published,
     ReaderPosition,
     ReaderState,
     Record,
@@ -281,6 +282,8 @@ def put(db: sqlite3.Connection, experiment: str, item: Item) -> None:
             case LogEnd(position, digest):
                 query = "INSERT OR REPLACE INTO experiments VALUES (?, ?, ?)"
                 db.execute(query, (experiment, position, digest))
+            case Published():
+                raise StoreError("SQLite takes no publications")
             case Secret(content):
                 if secret(db):
                     raise StoreError("the store has a secret of its own already")

@@ -1,4 +1,4 @@
-"""`Backend`: the thirteen verbs that a store implements. `Store`: helpers built on them."""
+"""`Backend`: the fourteen verbs that a store implements. `Store`: helpers built on them."""
 
 import secrets
 from abc import abstractmethod
@@ -29,7 +29,7 @@ from service.log.stores.base import (
 )
 
 Ordered = Literal["events", "decisions", "marks", "snapshots", "blobs"]
-Keyed = Literal["marks", "decisions", "blobs", "secret"]
+Keyed = Literal["marks", "decisions", "blobs", "secret", "published"]
 
 Cursor = int | str
 """End of a page: a position of events, a number of rows, else a text of the store's."""
@@ -117,7 +117,14 @@ class Backend(Protocol):
     @abstractmethod
     async def get(self, experiment: str, table: Keyed, keys: Sequence[str]) -> KeyedValues:
         """Return the values of the known keys: the `Mark` of an identity, the payload of a decision
-        or a blob. The secret belongs to no experiment (""), and has the key SECRET."""
+        or a blob, a part of what is published. The secret belongs to no experiment (""), and has
+        the key SECRET."""
+
+    @abstractmethod
+    async def stamps(self) -> dict[str, str]:
+        """Return the stamp of the last publication of each experiment that has one, in one round
+        trip. A publication that is read afterwards is no older. Raises ConfigurationError where the
+        store takes none."""
 
     @abstractmethod
     async def describe(self, experiment: str, *, whole: bool = False) -> LogSummary:

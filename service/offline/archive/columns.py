@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from service.errors import Damaged
 from service.state.decisions import Decision
-from service.state.events import AnyEvent, Learned
+from service.state.events import AnyEvent, settlements_of
 
 ArchiveRow = dict[str, Any]
 """Values of one record by column; others are ignored."""
@@ -98,17 +98,21 @@ def decision_row(number: int, decision: Decision) -> ArchiveRow:
     }
 
 
-def event_row(position: int, event: AnyEvent) -> ArchiveRow:
-    """Return the row of an event. Raises Damaged for a time that no calendar has."""
-    row = {
-        **asdict(event),
-        "position": position,
-        "time": microseconds(event.at),
-        "type": type(event).__name__,
-    }
-    if not isinstance(event, Learned):
-        return row | {"body": encode(event).decode()}
-    return row | {"settled": [{**asdict(one), **one.row.lists()} for one in event.settled]}
+def event_rows(position: int, event: AnyEvent) -> list[ArchiveRow]:
+    """Return the rows of an event: one for each decision that it settles, or one. Raises Damaged
+    for a time that no calendar has."""
+    told = {"position": position, "time": microseconds(event.at), "type": type(event).__name__}
+    settlements = settlements_of(event)
+    if not settlements:
+        return [{**asdict(event), **told, "body": encode(event).decode()}]
+    return [
+        {
+            **asdict(one),
+            **told,
+            "settled": [{**asdict(arm), **arm.row.lists()} for arm in one.settled],
+        }
+        for one in settlements
+    ]
 
 
 def microseconds(at: float) -> int:

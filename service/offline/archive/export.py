@@ -5,7 +5,7 @@ import fcntl
 import logging
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,14 +23,14 @@ from service.offline.archive.columns import (
     ArchiveRow,
     day_of,
     decision_row,
-    event_row,
+    event_rows,
     microseconds,
 )
 from service.offline.archive.files import ArchiveFiles, Draft, Packed, digest, pack
 from service.offline.processes import CountMore, Processes, sharing, uncounted
 from service.security.files import PRIVATE
 from service.state.decisions import decode_decision, time_of
-from service.state.events import Erased, Tombstone, decode_event
+from service.state.events import Erased, Tombstone, decode_event, has_erased
 
 logger = logging.getLogger(__name__)
 
@@ -175,13 +175,13 @@ class Exporter:
     # -- the log -------------------------------------------------------------------------------
 
     async def _check_events(self) -> None:
-        """Compare the last archived event with the log's. An erased one has become a tombstone."""
+        """Compare the last archived event with the log's, which may lack what was erased since."""
         number, archived, _ = self.events.cursor
         end = (await self._store.describe(self.name, whole=False)).position
         if end < number:
             raise self._refusal(f"the log ends at position {end:,}, the archive at {number:,}")
         found = dict(await self._read_events(max(number - 1, 0))).get(number)
-        if found and digest(found) != archived and not _is_tombstone(found):
+        if found and digest(found) != archived and not _has_erased(found):
             raise self._refusal(f"log and archive differ at position {number:,}")
 
     async def _check_rows(self) -> None:
@@ -247,19 +247,19 @@ class Exporter:
 async def pack_decisions(draft: Draft, path: Path, count: CountMore = uncounted) -> Packed:
     """Write the rows of decisions to a file, in this process or in one of several."""
 
-    def row_of(number: int, payload: bytes) -> ArchiveRow:
-        return decision_row(number, decode_decision(payload))
+    def rows_of(number: int, payload: bytes) -> Sequence[ArchiveRow]:
+        return [decision_row(number, decode_decision(payload))]
 
-    return pack(draft, DECISIONS, row_of, path)
+    return pack(draft, DECISIONS, rows_of, path)
 
 
 async def pack_events(draft: Draft, path: Path, count: CountMore = uncounted) -> Packed:
     """Write the rows of events to a file, in this process or in one of several."""
 
-    def row_of(position: int, payload: bytes) -> ArchiveRow:
-        return event_row(position, decode_event(payload))
+    def rows_of(position: int, payload: bytes) -> Sequence[ArchiveRow]:
+        return event_rows(position, decode_event(payload))
 
-    return pack(draft, EVENTS, row_of, path)
+    return pack(draft, EVENTS, rows_of, path)
 
 
 async def export(
@@ -341,8 +341,8 @@ def locked(archive: Path) -> Iterator[None]:
         yield
 
 
-def _is_tombstone(payload: bytes) -> bool:
+def _has_erased(payload: bytes) -> bool:
     try:
-        return isinstance(decode_event(payload), Tombstone)
+        return has_erased(decode_event(payload))
     except Damaged:
         return False

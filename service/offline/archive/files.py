@@ -75,18 +75,23 @@ class Packed:
 
 
 def pack(
-    draft: Draft, schema: pa.Schema, row_of: Callable[[int, bytes], ArchiveRow], path: Path
+    draft: Draft,
+    schema: pa.Schema,
+    rows_of: Callable[[int, bytes], Sequence[ArchiveRow]],
+    path: Path,
 ) -> Packed:
     """Write the rows of a draft, and the digest of its last record as metadata, to a file."""
     batches, damaged = list[pa.RecordBatch](), list[tuple[int, str]]()
-    for start in range(0, len(draft.records), BATCH_ROWS):
-        rows = list[ArchiveRow]()
-        for number, payload in draft.records[start : start + BATCH_ROWS]:
-            try:
-                rows.append(row_of(number, payload))
-            except Damaged as fault:
-                damaged.append((number, str(fault)))
-        batches.append(pa.RecordBatch.from_pylist(rows, schema))
+    rows = list[ArchiveRow]()
+    for number, payload in draft.records:
+        try:
+            rows += rows_of(number, payload)
+        except Damaged as fault:
+            damaged.append((number, str(fault)))
+        if len(rows) >= BATCH_ROWS:
+            batches.append(pa.RecordBatch.from_pylist(rows, schema))
+            rows = []
+    batches.append(pa.RecordBatch.from_pylist(rows, schema))
     table = pa.Table.from_batches(batches, schema)
     _write(table.replace_schema_metadata({"forage.digest": draft.digest}), path)
     return Packed(path, table.num_rows, damaged)

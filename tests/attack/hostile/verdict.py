@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from service.bandits.heads import digest
 from service.log.replay import PAGE
-from service.state.events import Corrected, Learned, Rewarded, decode_event
+from service.state.events import Corrected, Rewarded, decode_event, settlements_of
 from tests.attack.hostile.tenants import VICTIM, Ground, started
 from tests.chaos.verdict import reading
 from tests.cli.forage import STOP_S, Serving, forage
@@ -126,7 +126,7 @@ async def _read(url: str) -> tuple[Counter[tuple[str, str]], int]:
         while records := await store.read(VICTIM, position, PAGE):
             for event in (decode_event(record.payload) for record in records):
                 rewards += isinstance(event, Rewarded | Corrected)
-                if isinstance(event, Learned):
-                    settled.update((event.decision, each.arm) for each in event.settled)
+                for one in settlements_of(event):
+                    settled.update((one.decision, each.arm) for each in one.settled)
             position = records[-1].position
     return settled, rewards
