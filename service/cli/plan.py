@@ -70,7 +70,8 @@ def plan(
     it can be rewarded where that is longer. Nothing is written.
 
     Processes, cores and what ends first follow from measured constants (docs/scaling.md): those of
-    fifty arms and nine columns, on the machine that measured them.
+    fifty arms and nine columns, on the machine that measured them. Where no number of processes
+    that all fold is enough, deciders are, and beyond these several services.
 
         forage plan --selects 5000 --rewards 1000 --arms 50 --store postgresql
         forage plan shop.toml --selects 100 --days 30 --store redis

@@ -1,7 +1,8 @@
 """How many processes a load needs, and what ends first: a model from measured constants.
 
 A process decides its share of the load and settles that, and folds what the others settled. With
-deciders one process folds everything and the others fold nothing. docs/scaling.md explains it.
+deciders one process folds everything and the others fold nothing. What no log takes is split into
+services. docs/scaling.md explains it.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from service.offline.planning import DAY_S, StoragePlan, StoreKind, gigabytes, p
 from service.tables import aligned
 
 MeasuredKind = Literal["linucb", "lints", "neural_linear_ts", "auto"]
+ServedBy = Literal["processes", "deciders"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,47 +27,55 @@ class Cost:
     """Microseconds of processor time, of fifty arms and nine columns.
 
     select    a decision over HTTP (`python -m benchmarks.http.callers`, at 1e107a4972)
-    reward    its reward without the wire, and default: its default reward (`python -m
-              benchmarks.settling`, at 9ff393d3)
-    follow    a settled decision of another process on Redis, by events a wake-up (`python -m
-              benchmarks.following`, at 7c6c24b118)
+    reward    its reward without the wire, and default: its default reward, in a block (`python -m
+              benchmarks.settling`, at e2d1be1a)
+    follow    a settled decision of another process on Redis, four defaults to a reward, by
+              decisions a wake-up (`python -m benchmarks.following`, at 07df465044)
+    publish   a publication of the learner, and read: its reading by a decider (`python -m
+              benchmarks.deciders`, at 95b977cfd4)
     """
 
     select: float
     reward: float
     default: float
     follow: Sequence[float]
+    publish: float
+    read: float
 
-    def following(self, events: float) -> float:
-        """Return what an event costs where so many come at a time."""
+    def following(self, settled: float) -> float:
+        """Return what a settled decision costs where so many come at a time."""
         pages, each = 1 / np.array(PAGES), np.array(self.follow)
-        return float(np.interp(1 / max(events, 1), pages[::-1], each[::-1]))
+        return float(np.interp(1 / max(settled, 1), pages[::-1], each[::-1]))
 
 
 PAGES = (1, 10, 100)
 COSTS: dict[MeasuredKind, Cost] = {
-    "linucb": Cost(164, 80, 72, (341, 53, 18)),
-    "lints": Cost(214, 91, 68, (381, 59, 17)),
-    "neural_linear_ts": Cost(388, 135, 133, (354, 87, 51)),
-    "auto": Cost(227, 89, 276, (556, 184, 140)),
+    "linucb": Cost(164, 72, 34, (559, 96, 20), 704, 699),
+    "lints": Cost(214, 71, 35, (448, 100, 22), 981, 971),
+    "neural_linear_ts": Cost(388, 92, 44, (438, 121, 30), 1_067, 1_000),
+    "auto": Cost(227, 85, 70, (916, 258, 104), 1_448, 1_339),
 }
 WIRE = 27.0
 """Microseconds of a request beside its work: an echo (`python -m benchmarks.http.callers`, at
 1e107a4972)."""
 
 SETTLED_A_SECOND: dict[StoreKind, float] = {
-    "sqlite": 41_900,
-    "redis": 13_000,
-    "postgresql": 6_800,
+    "sqlite": 65_800,
+    "redis": 41_800,
+    "postgresql": 27_000,
 }
-"""Decisions, each a row and an event, that one process commits a hundred at a time (`python -m
-benchmarks.settling`, at 9ff393d3, two cores; PostgreSQL with synchronous_commit off)."""
+"""Decisions, a fifth of them rewarded and the others expired in a block, that one process commits a
+hundred at a time (`python -m benchmarks.settling`, at e2d1be1a, two cores; PostgreSQL with
+synchronous_commit off)."""
 
 PROCESS_BYTES = 180e6
 """Resident memory of a process under load (`python -m benchmarks.http.overload`, at 1e107a4972)."""
 
 GATHER_S = 0.05
 """Seconds for which a follower gathers events."""
+
+PUBLICATIONS = 20.0
+"""Publications a second."""
 
 USED = 0.7
 """Share of a core, and of what a store takes, that is planned: traffic is not even."""
@@ -99,29 +109,37 @@ def cores_of_process(cost: Cost, load: Load, processes: int) -> float:
 
 
 def cores_of_learner(cost: Cost, load: Load) -> float:
-    """Return the cores of the process that folds for deciders, and settles what falls due."""
+    """Return the cores of the process that folds and publishes for deciders, and settles what falls
+    due."""
     followed = load.rewards * cost.following(GATHER_S * load.rewards)
-    return (followed + load.defaults * cost.default) / 1e6
+    return (followed + load.defaults * cost.default + PUBLICATIONS * cost.publish) / 1e6
 
 
 def cores_of_decider(cost: Cost, load: Load, deciders: int) -> float:
-    """Return the cores of each of so many deciders, without reading the heads that are published.
-    A reward is no cheaper here than where it is folded as well: its fold was not measured apart."""
+    """Return the cores of each of so many deciders. A reward is no cheaper here than where it is
+    folded as well: its fold was not measured apart."""
     own = load.selects * cost.select + load.rewards * (WIRE + cost.reward)
-    return own / deciders / 1e6
+    return (own / deciders + PUBLICATIONS * cost.read) / 1e6
 
 
-def fewest(cores: float) -> int:
-    return max(1, ceil(cores / USED - 1e-9))
+def deciders_for(cost: Cost, load: Load) -> int | None:
+    """Return the least number of deciders beside a learner; None: one learner is not enough."""
+    if cores_of_learner(cost, load) > USED:
+        return None
+    read = cores_of_decider(cost, Load(0, 0, 0), 1)
+    return max(1, ceil((cores_of_decider(cost, load, 1) - read) / (USED - read) - 1e-9))
 
 
 def processes_for(cost: Cost, load: Load) -> int | None:
     """Return the least number of processes that all fold; None: with no number of them."""
-    limit = fewest(cores_of_process(cost, load, 1))
-    for processes in range(1, 10 * limit + 1):
+    limit = ceil(10 * cores_of_process(cost, load, 1) / USED)
+    for processes in range(1, limit + 1):
         if cores_of_process(cost, load, processes) <= USED:
             return processes
     return None
+
+
+TAKES_DECIDERS: frozenset[StoreKind] = frozenset({"redis", "postgresql"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +153,14 @@ class LoadLimit:
 def limits(cost: Cost, load: Load, store: StoreKind) -> list[LoadLimit]:
     """Return what ends, the first one first."""
     following = _reached(load, lambda more: cost.following(GATHER_S * more.settled) * more.settled)
-    learner = _reached(load, lambda more: 1e6 * cores_of_learner(cost, more))
-    each = max(load.selects, load.settled)
+    writer = USED * SETTLED_A_SECOND[store] * load.selects / max(load.selects, load.settled)
     found = [
         LoadLimit("following: a process that folds all has no time left to decide", following),
-        LoadLimit("learning: the one process that folds for deciders", learner),
-        LoadLimit(f"{store}: what one writer commits", USED * SETTLED_A_SECOND[store] * load.selects
-              / each),
-    ]  # fmt: skip
+        LoadLimit(f"{store}: what one writer commits", writer),
+    ]
+    if store in TAKES_DECIDERS:
+        learner = _reached(load, lambda more: 1e6 * cores_of_learner(cost, more))
+        found.append(LoadLimit("learning: the one process that folds for deciders", learner))
     return sorted(found, key=lambda limit: limit.selects)
 
 
@@ -166,17 +184,21 @@ def _reached(load: Load, microseconds: Callable[[Load], float]) -> float:
 class ScalePlan:
     """Processes for a load.
 
-    processes   that all fold; None: no number of them is enough
-    deciders    beside one that folds; None: that one is not enough
-    cores       of all processes, of the form that needs fewer; None, as the memory: of none
+    services    that share the load, each with a log of its own: more than one where no log takes it
+    processes   of each, that all fold; None: no number of them is enough
+    deciders    of each, beside one that folds; None: that one is not enough, or the store has none
+    by          what takes fewer processes
+    cores       of all these processes, as the memory
     """
 
     kind: MeasuredKind
     load: Load
+    services: int
     processes: int | None
     deciders: int | None
-    cores: float | None
-    memory: float | None
+    by: ServedBy
+    cores: float
+    memory: float
     bytes_a_day: float
     limits: Sequence[LoadLimit]
 
@@ -186,14 +208,18 @@ class ScalePlan:
 
     def text(self) -> str:
         """Lay out what is needed, and what ends first."""
-        none = "no number is enough"
-        load = self.load
-        learner = none if self.deciders is None else f"{self.deciders:,} and a learner"
+        load, learner = self.load, "none"
+        if self.deciders is not None:
+            learner = f"{self.deciders:,} and a learner"
         rows = [
-            ["processes that all fold", none if self.processes is None else f"{self.processes:,}"],
+            ["services", f"{self.services:,}"],
+            [
+                "processes that all fold",
+                "none" if self.processes is None else f"{self.processes:,}",
+            ],
             ["deciders", learner],
-            ["cores", "?" if self.cores is None else f"{self.cores:,.1f}"],
-            ["memory", "?" if self.memory is None else gigabytes(self.memory)],
+            ["cores", f"{self.cores:,.1f}"],
+            ["memory", gigabytes(self.memory)],
             ["log a day", gigabytes(self.bytes_a_day)],
         ]
         first = self.limits[0]
@@ -205,6 +231,7 @@ class ScalePlan:
                 "",
                 *aligned(rows),
                 "",
+                f"What works: {self._works()}.",
                 f"First to end, at {first.selects:,.0f} selects a second{beyond}: {first.what}.",
                 *(
                     f"Then, at {one.selects:,.0f}: {one.what}."
@@ -212,6 +239,21 @@ class ScalePlan:
                     if one.selects < inf
                 ),
             ]
+        )
+
+    def _works(self) -> str:
+        """Say which processes serve the load."""
+        if self.by == "deciders":
+            some = "a decider" if self.deciders == 1 else f"{self.deciders:,} deciders"
+            served = f"a learner and {some} (--role decider)"
+        elif self.processes == 1:
+            served = "one process"
+        else:
+            served = f"{self.processes:,} processes that all fold (--workers)"
+        if self.services == 1:
+            return served
+        return (
+            f"{self.services:,} services with experiments and a store of their own, each {served}"
         )
 
 
@@ -258,18 +300,43 @@ async def scale_plan(
 
 def scale(kind: MeasuredKind, load: Load, storage: StoragePlan) -> ScalePlan:
     """Return how many processes a load needs."""
-    cost = COSTS[kind]
-    processes, deciders = processes_for(cost, load), None
-    learner = cores_of_learner(cost, load)
-    if learner <= USED:
-        deciders = fewest(cores_of_decider(cost, load, 1))
-    forms: list[tuple[float, int]] = []
-    if processes is not None:
-        forms.append((processes * cores_of_process(cost, load, processes), processes))
-    if deciders is not None:
-        forms.append((learner + deciders * cores_of_decider(cost, load, deciders), deciders + 1))
-    cores, count = min(forms, default=(None, 0))
-    memory = count * PROCESS_BYTES if count else None
-    a_day = DAY_S * load.selects * storage.decision_bytes
-    found = limits(cost, load, storage.store)
-    return ScalePlan(kind, load, processes, deciders, cores, memory, a_day, found)
+    cost, store = COSTS[kind], storage.store
+    found = limits(cost, load, store)
+    own = {one.what.partition(":")[0]: one.selects for one in found}
+    most = min(own[store], max(own["following"], own.get("learning", 0.0)))
+    services = max(1, ceil(load.selects / most - 1e-9))
+    while not (forms := _forms(cost, load.times(1 / services), store)):
+        services += 1
+    by = min(forms, key=lambda one: forms[one].processes)
+    return ScalePlan(
+        kind,
+        load,
+        services,
+        forms["processes"].processes if "processes" in forms else None,
+        forms["deciders"].processes - 1 if "deciders" in forms else None,
+        by=by,
+        cores=services * forms[by].cores,
+        memory=services * forms[by].processes * PROCESS_BYTES,
+        bytes_a_day=DAY_S * load.selects * storage.decision_bytes,
+        limits=found,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What takes a load: so many processes, a learner among them, and the cores of them all."""
+
+    processes: int
+    cores: float
+
+
+def _forms(cost: Cost, load: Load, store: StoreKind) -> dict[ServedBy, _Form]:
+    """Return what takes a load."""
+    found: dict[ServedBy, _Form] = {}
+    if (processes := processes_for(cost, load)) is not None:
+        cores = processes * cores_of_process(cost, load, processes)
+        found["processes"] = _Form(processes, cores)
+    if store in TAKES_DECIDERS and (deciders := deciders_for(cost, load)) is not None:
+        cores = cores_of_learner(cost, load) + deciders * cores_of_decider(cost, load, deciders)
+        found["deciders"] = _Form(deciders + 1, cores)
+    return found

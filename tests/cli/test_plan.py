@@ -143,6 +143,7 @@ def test_processes_cores_and_what_ends_first_follow(shop: Path) -> None:
     assert scaled["cores"] > 0
     shown = forage("plan", "--selects", "5000", "--rewards", "1000", "--kind", "linucb").stdout
     assert "processes that all fold" in shown
+    assert "What works: " in shown
     assert "First to end, at " in shown
     shop.write_text(GOOD.replace("default = 0.0", "default = 'none'"))
     assert planned(str(shop), "--selects", "9")["scale"]["load"]["defaults"] == 0
