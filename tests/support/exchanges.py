@@ -458,6 +458,7 @@ def through_asgi(wire: Wire, exchange: Exchange) -> bytes:
 
 def counted(wire: Wire) -> str:
     """Return what the service counted of requests."""
-    text = wire.services.telemetry.expose(wire.services.log.replicas.policies).decode()
+    exposed = wire.services.telemetry.expose(wire.services.log.replicas.policies)
+    text = wire.run(exposed).decode()
     counts = re.compile("forage_(http_requests|refused|shed|stage_seconds)[a-z_]*_(total|count)")
     return "\n".join(line for line in text.splitlines() if counts.match(line))
