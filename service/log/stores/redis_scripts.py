@@ -330,6 +330,39 @@ return count + rows
 """
 )
 
+ROW_TABLE = "decision_at", "decisions"
+
+ROW_FUNCTION = """
+local function payload_of(decision)  -- false: it has no row
+  local at = redis.call('HGET', KEYS[1], decision)
+  local entry = at and redis.call('XRANGE', KEYS[2], at, at)[1]
+  return entry and entry[2][2] or false
+end
+
+local found = {}
+"""
+
+GET_ROWS = (
+    ROW_FUNCTION
+    + """
+-- KEYS decision_at, decisions
+-- ARGV decisions
+for i, decision in ipairs(ARGV) do found[i] = payload_of(decision) end
+return found
+"""
+)
+
+DUE_ROWS = (
+    ROW_FUNCTION
+    + """
+-- KEYS decision_at, decisions, due
+-- ARGV unix seconds, how many at most
+local due = redis.call('ZRANGE', KEYS[3], '-inf', ARGV[1], 'BYSCORE', 'LIMIT', 0, ARGV[2])
+for i, decision in ipairs(due) do found[i] = payload_of(decision) end
+return found
+"""
+)
+
 GET_MARKS = (
     MARK_FUNCTIONS
     + """

@@ -28,15 +28,18 @@ from service.log.stores.redis_commit import mark, whole_seconds
 from service.log.stores.redis_connection import RedisConnection
 from service.log.stores.redis_scripts import (
     DELETE_MARKS,
+    DUE_ROWS,
     ERASE,
     EXPERIMENTS,
     FORGET_SCRIPT,
     GET_MARKS,
+    GET_ROWS,
     LAST,
     MARK_TABLE,
     MOVE_TO,
     PER_BUCKET,
     PUBLISHED,
+    ROW_TABLE,
     SAVE_SNAPSHOT,
     SET_MARKS,
     TRIM,
@@ -153,7 +156,8 @@ async def get(
     if not keys:
         return {}
     if table == "decisions":
-        return await decisions(redis, experiment, keys)
+        rows = await redis.do(*script(GET_ROWS, keys_of(experiment, *ROW_TABLE), *keys))
+        return {key: row for key, row in zip(keys, rows, strict=True) if row is not None}
     if table == "marks":
         texts = await redis.do(*script(GET_MARKS, keys_of(experiment, *MARK_TABLE), *keys))
         return {
@@ -169,24 +173,10 @@ async def get(
     return {key: value for key, value in zip(keys, found, strict=True) if value is not None}
 
 
-async def decisions(
-    redis: RedisConnection, experiment: str, ids: Sequence[str]
-) -> dict[str, bytes]:
-    """Return the payloads of the known decisions, in the order of the ids."""
-    if not ids:
-        return {}
-    rows = await redis.do("HMGET", key_of(experiment, "decision_at"), *ids)
-    known = [(one, at) for one, at in zip(ids, rows, strict=True) if at]
-    stream = key_of(experiment, "decisions")
-    found = await redis.all([("XRANGE", stream, at, at) for _, at in known])
-    entries = zip(known, found, strict=True)
-    return {one: entry[1][b"p"] for (one, _), of_one in entries for entry in of_one}
-
-
 async def due(redis: RedisConnection, experiment: str, now: float, limit: int) -> list[bytes]:
-    key = key_of(experiment, "due")
-    ids = await redis.do("ZRANGE", key, "-inf", now, "BYSCORE", "LIMIT", 0, limit)
-    return list((await decisions(redis, experiment, [one.decode() for one in ids])).values())
+    keys = keys_of(experiment, *ROW_TABLE, "due")
+    rows = await redis.do(*script(DUE_ROWS, keys, repr(now), limit))
+    return [row for row in rows if row is not None]
 
 
 async def describe(redis: RedisConnection, experiment: str, *, whole: bool) -> LogSummary:
