@@ -352,7 +352,7 @@ return found
 """
 )
 
-DUE_ROWS = (
+GET_DUE = (
     ROW_FUNCTION
     + """
 -- KEYS decision_at, decisions, due

@@ -28,10 +28,10 @@ from service.log.stores.redis_commit import mark, whole_seconds
 from service.log.stores.redis_connection import RedisConnection
 from service.log.stores.redis_scripts import (
     DELETE_MARKS,
-    DUE_ROWS,
     ERASE,
     EXPERIMENTS,
     FORGET_SCRIPT,
+    GET_DUE,
     GET_MARKS,
     GET_ROWS,
     LAST,
@@ -175,7 +175,7 @@ async def get(
 
 async def due(redis: RedisConnection, experiment: str, now: float, limit: int) -> list[bytes]:
     keys = keys_of(experiment, *ROW_TABLE, "due")
-    rows = await redis.do(*script(DUE_ROWS, keys, repr(now), limit))
+    rows = await redis.do(*script(GET_DUE, keys, repr(now), limit))
     return [row for row in rows if row is not None]
 
 
