@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable
 
-from benchmarks import deciders, following, recovery, scoring
+from benchmarks import deciders, following, recovery, scoring, sharing
 from benchmarks.http import __main__ as http
 from benchmarks.http import callers, overload
 from benchmarks.learning import publish
@@ -15,6 +15,7 @@ PUBLISHED: dict[str, Callable[[Json], dict[str, Cells]]] = {
     "scoring": scoring.tables,
     "following": following.tables,
     "deciders": deciders.tables,
+    "sharing": sharing.tables,
     "recovery": recovery.tables,
     "http": http.tables,
     "callers": callers.tables,
