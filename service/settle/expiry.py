@@ -38,7 +38,7 @@ class Expiry:
             await asyncio.sleep(self._seconds)
             try:
                 while await self.expire_due() > EXPIRE_BATCH // 2:
-                    pass  # many more may be due; few are those of other processes, or come next
+                    pass  # a look that settles many may have left some
             except StoreUnavailable:
                 pass  # they wait for the log, whose committer reports it
             except Exception:  # one decision must not keep the others from their rewards

@@ -13,7 +13,7 @@ import pytest
 from service.errors import ConfigurationError, StoreLocked, StoreReplaced
 from service.log.stores import Store, open_store
 from service.log.stores.sqlite_shared import Turns, expect_local
-from tests.support.stores import Scenario, event, expect_dense, marks_of
+from tests.support.stores import Backend, Scenario, event, expect_dense, marks_of
 from tests.support.two_processes import TwoProcesses
 
 TAKES_THE_TURN = """
@@ -56,15 +56,7 @@ def shared(path: Path) -> Store:
 
 
 def run(path: Path, scenario: Scenario) -> None:
-    async def main() -> None:
-        store = shared(path)
-        await store.open()
-        try:
-            await scenario(store)
-        finally:
-            await store.close()
-
-    asyncio.run(main())
+    Backend(lambda: shared(path)).run(scenario)
 
 
 @contextmanager

@@ -1,14 +1,18 @@
-"""A replay that goes on while its service is killed, and the state that its log comes to."""
+"""Load that goes on while its service is killed, and the state that its log comes to."""
 
 import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, Self
+
+import httpx
 
 from service.log.replicas import Replicas
 from service.log.stores import open_store
@@ -25,6 +29,35 @@ def eventually(found: Callable[[], Any], seconds: float = 300.0) -> Any:
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.02)
     return value
+
+
+class Callers:
+    """Threads that visit one service until they are stopped. visit: with a client and a generator
+    of the thread's own."""
+
+    def __init__(
+        self, url: str, count: int, visit: Callable[[httpx.Client, Random], object]
+    ) -> None:
+        self._url, self._visit, self._stopped = url, visit, threading.Event()
+        self._threads = [
+            threading.Thread(target=self._call, args=(Random(seed),), daemon=True)
+            for seed in range(count)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _call(self, rng: Random) -> None:
+        with httpx.Client(base_url=self._url, timeout=30.0) as client:
+            while not self._stopped.is_set():
+                self._visit(client, rng)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Kill -9 of the learner under load: deciders go on, a standby publishes, and nothing is lost."""
 
 import asyncio
-import threading
 from pathlib import Path
 from random import Random
 
@@ -9,7 +8,7 @@ import httpx
 import pytest
 
 from service.offline.audit import audit_store
-from tests.recovery.serving import eventually
+from tests.recovery.serving import Callers, eventually
 from tests.support.redis_server import RedisServer
 from tests.support.service_process import Service, service
 
@@ -18,42 +17,26 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 CALLERS = 4
 
 
-class Load:
-    """Callers of one process that select and report until they are stopped.
+class Load(Callers):
+    """Callers of one process that select and report.
 
     accepted   rewards
     refused    answers other than 200
     """
 
     def __init__(self, url: str) -> None:
+        super().__init__(url, CALLERS, self._visit_once)
         self.accepted, self.refused = 0, list[str]()
-        self._url, self._stopped = url, threading.Event()
-        self._threads = [
-            threading.Thread(target=self._call, args=(Random(seed),)) for seed in range(CALLERS)
-        ]
 
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _call(self, rng: Random) -> None:
-        personas = "new_puppy_parent", "cat_connoisseur"
-        with httpx.Client(base_url=self._url, timeout=30.0) as client:
-            while not self._stopped.is_set():
-                context = {"persona": rng.choice(personas)}
-                answer = client.post("/select", json={"context": context})
-                if answer.status_code == 200:
-                    body = {"decision_id": answer.json()["decision_id"], "reward": rng.random()}
-                    answer = client.post("/reward", json=body)
-                    self.accepted += answer.status_code == 200
-                if answer.status_code != 200:
-                    self.refused.append(answer.text)
+    def _visit_once(self, client: httpx.Client, rng: Random) -> None:
+        context = {"persona": rng.choice(("new_puppy_parent", "cat_connoisseur"))}
+        answer = client.post("/select", json={"context": context})
+        if answer.status_code == 200:
+            body = {"decision_id": answer.json()["decision_id"], "reward": rng.random()}
+            answer = client.post("/reward", json=body)
+            self.accepted += answer.status_code == 200
+        if answer.status_code != 200:
+            self.refused.append(answer.text)
 
 
 def position(process: Service) -> int:

@@ -1,7 +1,6 @@
 """Kill -9 under load, with rules that count over windows: their counts are those of the rows."""
 
 import asyncio
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ import pytest
 from service.log.stores import open_store
 from service.state.decisions import Decision, decode_decision
 from service.state.events import Exposed, decode_event
-from tests.recovery.serving import eventually, folded
+from tests.recovery.serving import Callers, eventually, folded
 from tests.support.service_process import service
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -33,38 +32,21 @@ DEFINITION = {
 CALLERS = 8
 
 
-class Load:
-    """Callers that select and report until they are stopped, whatever happens to the service."""
+class Load(Callers):
+    """Callers that select and report, whatever happens to the service."""
 
     def __init__(self, url: str) -> None:
+        super().__init__(url, CALLERS, self._visit_once)
         self.answered = 0
-        self._url, self._stopped = url, threading.Event()
-        self._threads = [
-            threading.Thread(target=self._call, args=(Random(seed),), daemon=True)
-            for seed in range(CALLERS)
-        ]
 
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _call(self, rng: Random) -> None:
-        with httpx.Client(base_url=self._url, timeout=10.0) as client:
-            while not self._stopped.is_set():
-                with suppress(httpx.HTTPError):
-                    answer = client.post("/select", json={"experiment": "shop"}).json()
-                    if "decision_id" not in answer:
-                        continue
-                    self.answered += 1
-                    reward = float(answer["arm"] == "best" and rng.random() < 0.8)
-                    body = {"decision_id": answer["decision_id"], "reward": reward}
-                    client.post("/reward", json=body)
+    def _visit_once(self, client: httpx.Client, rng: Random) -> None:
+        with suppress(httpx.HTTPError):
+            answer = client.post("/select", json={"experiment": "shop"}).json()
+            if "decision_id" not in answer:
+                return
+            self.answered += 1
+            reward = float(answer["arm"] == "best" and rng.random() < 0.8)
+            client.post("/reward", json={"decision_id": answer["decision_id"], "reward": reward})
 
 
 def logged(url: str) -> tuple[list[Decision], list[tuple[str, float, dict[str, list[str]]]]]:

@@ -17,6 +17,7 @@ from service.http.services import Services
 from service.log.presence import Presence
 from service.log.stores.memory import MemoryStore
 from service.offline.audit import Audit
+from service.settle import expiry
 from service.settle.expiry import BLOCK_ARMS
 from service.state.events import (
     Default,
@@ -94,6 +95,30 @@ def test_a_block_has_a_bound_of_arms(count: int, top_k: int, sizes: list[int]) -
         found = await blocks_of(services)
         assert [len(block.decisions) for block in found] == sizes
         assert max(len(block.decisions) * top_k for block in found) <= BLOCK_ARMS
+
+    serving(scenario)
+
+
+def test_a_backlog_is_settled_at_once_and_few_decisions_cost_one_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(expiry, "EXPIRE_BATCH", 20)
+
+    async def scenario(services: Services) -> None:
+        looks, look = list[int](), services.store.due
+
+        async def counted(experiment: str, now: float, limit: int) -> list[bytes]:
+            found = await look(experiment, now, limit)
+            looks.append(len(found))
+            return found
+
+        await shown(services, 50)
+        await asyncio.sleep(RULES["wait_seconds"] + 1)
+        monkeypatch.setattr(services.store, "due", counted)
+        running = asyncio.create_task(services.expiry.run())
+        await asyncio.sleep(services.settings.expiry_seconds + 0.5)
+        assert looks == [20, 20, 10]
+        running.cancel()
 
     serving(scenario)
 
